@@ -1,0 +1,285 @@
+"""Safe text of values and exceptions that may be hostile, and of running stacks.
+
+Nothing here raises, whatever `__str__`, `__repr__` or an attribute does, and every text is bounded.
+Names and links of an exception are read past the overrides of its class.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType, TracebackType
+from typing import Any
+
+from supervisor.kernel.errors import Canceled, TaskError
+
+ERROR_LIMIT = 500  # characters of a one-line error text
+REASON_LIMIT = 2_000  # characters of a reason that a body stated itself
+TRACEBACK_LIMIT = 16_000  # characters of a formatted traceback
+_FRAMES = 30  # innermost frames of each exception in a traceback
+_LINE_LIMIT = 600  # characters of one formatted frame
+_CHAIN = 10  # exceptions of one chain in a traceback
+_CAUSES = 3  # causes named in a one-line text
+_MEMBERS = 10  # members of a group in a traceback
+_DEPTH = 4  # nested groups in a traceback
+
+_name_of = type.__dict__["__name__"].__get__
+_module_of = type.__dict__["__module__"].__get__
+_traceback_of = BaseException.__dict__["__traceback__"].__get__
+_cause_of = BaseException.__dict__["__cause__"].__get__
+_context_of = BaseException.__dict__["__context__"].__get__
+_suppressed = BaseException.__dict__["__suppress_context__"].__get__
+_members_of = BaseExceptionGroup.__dict__["exceptions"].__get__
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_LIBRARY, _STANDARD, _THIRD_PARTY, _USER = range(4)
+_ranks: dict[str, int] = {}  # by file name; a cache, cleared when it grows large
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """Return `repr(value)`, cut to `limit` characters; a stand-in when `__repr__` raises."""
+    try:
+        return _cut(_plain(repr(value)), limit)
+    except BaseException:
+        return f"<{_type_name(value)} whose repr fails>"
+
+
+def error_text(error: BaseException) -> str:
+    """Return one line such as `ValueError: boom (in load_rates, jobs.py:12), caused by KeyError: 'x'`.
+
+    The place is the innermost frame of the caller's own code. At most `ERROR_LIMIT` characters.
+    """
+    try:
+        line = _summary(error, 320) + _place(_traceback_of(error))
+        cause = _cause_of(error)
+        if cause is not None:
+            line += _causes(cause)
+        return line if len(line) <= ERROR_LIMIT else _cut(line, ERROR_LIMIT)
+    except BaseException:
+        return _type_name(error)
+
+
+def message_text(error: BaseException) -> str:
+    """Return the stated reason of a `TaskError` or `Canceled`, else `TypeName: text`."""
+    try:
+        if isinstance(error, TaskError | Canceled):
+            return _cut(_plain(str(error.reason)), REASON_LIMIT)
+        return _summary(error, ERROR_LIMIT - 80)
+    except BaseException:
+        return _type_name(error)
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the formatted traceback with its chain and groups, innermost call last.
+
+    At most 30 innermost frames for each exception and about 16 000 characters in all.
+    """
+    try:
+        text = _chain_text(error, 0)
+    except BaseException:
+        text = error_text(error)
+    if len(text) > TRACEBACK_LIMIT:
+        text = "[... earlier lines left out ...]\n" + text[-TRACEBACK_LIMIT:].partition("\n")[2]
+    return text
+
+
+def strip_frames(error: BaseException) -> None:
+    """Clear the traceback of the error and of all that it is linked to, so that no frame is kept alive."""
+    seen: set[int] = set()
+    todo = [error]
+    while todo:
+        each = todo.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        try:
+            BaseException.with_traceback(each, None)
+            todo += [link for link in (_cause_of(each), _context_of(each)) if link is not None]
+            if issubclass(type(each), BaseExceptionGroup):
+                todo += _members_of(each)
+        except BaseException:
+            continue
+
+
+def stack_text(ident: int, limit: int = 15) -> str:
+    """Return the formatted stack of the running thread `ident`, innermost call last; "" when it is gone.
+
+    limit: innermost frames kept. The frames that started the thread are left out. Keeps no frame alive.
+    """
+    from traceback import extract_stack
+
+    frame: FrameType | None = None
+    try:
+        frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
+        if frame is None:
+            return ""
+        entries = list(extract_stack(frame, limit))
+    except BaseException:
+        return ""
+    finally:
+        del frame
+    first = next((n for n, entry in enumerate(entries) if _rank(entry.filename) > _STANDARD), 0)
+    return _frames_text(entries[first:])
+
+
+def _type_name(value: object) -> str:
+    name: str = _name_of(type(value))
+    return name if len(name) <= 80 else _cut(name, 80)
+
+
+def _plain(text: str) -> str:
+    """Return an exact str: a subclass may override slicing and formatting."""
+    return text if type(text) is str else str.__str__(text)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Return the text on one line, without control characters and lone surrogates."""
+    shown_as = ((c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1]) for c in text)
+    return " ".join("".join(shown_as).split())
+
+
+def _message(error: BaseException, limit: int) -> str:
+    try:
+        text = _plain(str(error))
+    except BaseException as broken:
+        return f"<no text, __str__ raised {_type_name(broken)}>"
+    return text if len(text) <= limit else _cut(text, limit)
+
+
+def _summary(error: BaseException, limit: int) -> str:
+    text = _message(error, limit)
+    if not text:
+        return _type_name(error)
+    if not text.isprintable():
+        text = printable(text)
+    return f"{_type_name(error)}: {text}"
+
+
+def _causes(cause: BaseException | None) -> str:
+    text = ""
+    for _ in range(_CAUSES):
+        if cause is None:
+            break
+        text += f", caused by {_summary(cause, 100)}"
+        cause = _cause_of(cause)
+    return text
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """Return ` (in FUNCTION, FILE:LINE)` for the innermost frame of the most personal code, or ""."""
+    best: TracebackType | None = None
+    best_rank = _STANDARD  # a frame of this rank or better, the innermost one
+    ranks = _ranks
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        rank = ranks.get(filename)
+        if rank is None:
+            rank = _rank(filename)
+        if rank >= best_rank:
+            best, best_rank = traceback, rank
+        traceback = traceback.tb_next
+    if best is None:
+        return ""
+    code = best.tb_frame.f_code
+    return f" (in {code.co_name[:60]}, {code.co_filename.rpartition(os.sep)[2][-60:]}:{best.tb_lineno})"
+
+
+def _rank(filename: str) -> int:
+    """Return how near a file is to the user's own code: the higher the nearer."""
+    rank = _ranks.get(filename)
+    if rank is None:
+        if filename.startswith(_OURS):
+            rank = _LIBRARY
+        elif "site-packages" in filename or "dist-packages" in filename:
+            rank = _THIRD_PARTY
+        elif filename.startswith((_STDLIB, "<frozen ")):
+            rank = _STANDARD
+        else:
+            rank = _USER
+        if len(_ranks) > 2_000:
+            _ranks.clear()
+        _ranks[filename] = rank
+    return rank
+
+
+def _chain_text(error: BaseException, depth: int) -> str:
+    """Return the traceback of an error after those of what led to it, oldest first."""
+    parts: list[str] = []
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None:
+        if id(each) in seen or len(seen) == _CHAIN:
+            parts.append("[... earlier exceptions left out ...]\n")
+            break
+        seen.add(id(each))
+        parts.append(_one_text(each, depth))
+        cause = _cause_of(each)
+        if cause is not None:
+            each = cause
+            parts.append("\nThe above exception was the direct cause of the following exception:\n\n")
+        elif not _suppressed(each) and _context_of(each) is not None:
+            each = _context_of(each)
+            parts.append("\nDuring handling of the above exception, another exception occurred:\n\n")
+        else:
+            each = None
+    return "".join(reversed(parts))
+
+
+def _one_text(error: BaseException, depth: int) -> str:
+    frames = _traceback_frames(_traceback_of(error))
+    head = f"Traceback (most recent call last):\n{frames}" if frames else ""
+    name = _type_name(error)
+    module: Any = _module_of(type(error))
+    if isinstance(module, str) and module not in ("builtins", "__main__"):
+        name = f"{module[:100]}.{name}"
+    text = _message(error, REASON_LIMIT)
+    lines = [f"{head}{name}: {text}\n" if text else f"{head}{name}\n", _notes(error)]
+    if issubclass(type(error), BaseExceptionGroup):
+        lines.append(_group_text(_members_of(error), depth + 1))
+    return "".join(lines)
+
+
+def _notes(error: BaseException) -> str:
+    try:
+        notes = getattr(error, "__notes__", None)
+        if type(notes) is not list:
+            return ""
+        return "".join(f"{_cut(_plain(note), 500)}\n" for note in notes[:10] if isinstance(note, str))
+    except BaseException:
+        return ""
+
+
+def _group_text(members: tuple[BaseException, ...], depth: int) -> str:
+    if depth > _DEPTH:
+        return f"  | [... {len(members)} nested exceptions left out ...]\n"
+    lines: list[str] = []
+    for number, member in enumerate(members[:_MEMBERS], start=1):
+        lines.append(f"---------------- {number} of {len(members)} ----------------")
+        lines += _chain_text(member, depth).splitlines()
+    if len(members) > _MEMBERS:
+        lines.append(f"[... {len(members) - _MEMBERS} more exceptions left out ...]")
+    return "".join(f"  | {line}\n" for line in lines)
+
+
+def _traceback_frames(traceback: TracebackType | None) -> str:
+    from traceback import extract_tb
+
+    try:
+        return _frames_text(list(extract_tb(traceback, limit=-_FRAMES)))
+    except BaseException:
+        return ""
+
+
+def _frames_text(entries: list[Any]) -> str:
+    """Return the lines of `traceback.FrameSummary` entries; without source where that can't be read."""
+    from traceback import StackSummary
+
+    try:
+        return "".join(_cut(line, _LINE_LIMIT) for line in StackSummary.from_list(entries).format())
+    except BaseException:
+        return "".join(f'  File "{each.filename}", line {each.lineno}, in {each.name}\n' for each in entries)
