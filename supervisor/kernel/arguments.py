@@ -17,8 +17,13 @@ from supervisor.kernel.text import printable, shown
 
 _INFINITY = float("inf")
 _COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80 | 0x100, 0x20, 0x200  # co_flags
+_INNER: dict[type, str] = {  # what a call of these ends up in, by the attribute that holds it
+    functools.partial: "func",
+    staticmethod: "__func__",
+    type(functools.cache(int)): "__wrapped__",
+}
 _VARARGS, _VARKEYWORDS = 0x04, 0x08  # co_flags
-_SELF_DESCRIBED = ("__wrapped__", "__signature__")  # a function with one of these needs inspect
+_SELF_DESCRIBED = frozenset({"__wrapped__", "__signature__"})  # a function with one of these needs inspect
 
 
 def number(value: object, field: str) -> float:
@@ -197,8 +202,8 @@ def bind_body(
     shape = fast_shape(task) or read_shape(task)
     if shape is None or shape.fits(len(args), kwargs):
         return False
-    if shape.fits(len(args) + 1, kwargs) and len(args) < len(shape.names):
-        return True
+    if shape.fits(len(args) + 1, kwargs):
+        return True  # what the first call lacked was one required positional parameter
     raise TypeError(
         f"{what}: {callable_name(task)}({', '.join(shape.names)}) can't be called with {len(args)} positional "
         f"arguments and the keywords {sorted(kwargs)!r}, with or without the context before them; "
@@ -210,7 +215,9 @@ def fast_shape(task: object) -> Shape | None:
     """Return the shape of a plain function or bound method without `inspect`, None for anything else."""
     bound = type(task) is MethodType
     function = task.__func__ if isinstance(task, MethodType) else task
-    if type(function) is not FunctionType or any(key in function.__dict__ for key in _SELF_DESCRIBED):
+    if type(function) is not FunctionType:
+        return None
+    if function.__dict__ and not _SELF_DESCRIBED.isdisjoint(function.__dict__):
         return None
     code = function.__code__
     positionals, flags = code.co_argcount, code.co_flags
@@ -218,14 +225,13 @@ def fast_shape(task: object) -> Shape | None:
         return None
     end = positionals + code.co_kwonlyargcount
     only = code.co_varnames[positionals:end]
-    given = function.__kwdefaults__ or ()
     skip = 1 if bound else 0
     return Shape(
         code.co_varnames[skip:positionals],
         max(code.co_posonlyargcount - skip, 0),
         max(positionals - len(function.__defaults__ or ()) - skip, 0),
         frozenset(only),
-        frozenset(name for name in only if name not in given),
+        frozenset(only).difference(function.__kwdefaults__ or ()),
         bool(flags & _VARARGS),
         bool(flags & _VARKEYWORDS),
     )
@@ -239,11 +245,14 @@ def read_shape(task: Callable[..., object]) -> Shape | None:
     """
     import inspect
 
-    try:
-        parameters = inspect.signature(task, follow_wrapped=False).parameters.values()
-        if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-            parameters = inspect.signature(task).parameters.values()
-    except Exception:
+    for follow in (False, True):
+        try:
+            parameters = inspect.signature(task, follow_wrapped=follow).parameters.values()
+        except Exception:
+            continue
+        if follow or not any(each.kind is each.VAR_POSITIONAL for each in parameters):
+            break
+    else:
         return None
     names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
     only = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
@@ -261,11 +270,11 @@ def read_shape(task: Callable[..., object]) -> Shape | None:
 def _refuse_deferred(task: Callable[..., object], what: str) -> None:
     """Refuse what a call only prepares: coroutine functions, generator functions and their like."""
     target: Any = task
-    while isinstance(target, functools.partial):
-        target = target.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    while inner := _INNER.get(type(target)):
+        target = getattr(target, inner)
     flags = _code_flags(target)
     if flags is None:
-        flags = _code_flags(getattr(type(target), "__call__", None)) or 0
+        flags = _code_flags(type(target).__call__) or 0
     if flags & (_COROUTINE | _ASYNC_GENERATOR) or _marked_coroutine(target):
         raise TypeError(
             f"{what}: {callable_name(task)} is a coroutine function and would never run in a thread; "

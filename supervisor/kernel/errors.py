@@ -1,3 +1,4 @@
+# ruff: noqa: N818  (the names say what happened; an Error suffix would add nothing)
 """The error tree of the kernel and the task layer.
 
 Raised by task bodies::

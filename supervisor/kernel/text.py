@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, cast
 
 from supervisor.kernel.errors import Canceled, TaskError
 
@@ -246,10 +246,11 @@ def _one_text(error: BaseException, depth: int) -> str:
 
 def _notes(error: BaseException) -> str:
     try:
-        notes = getattr(error, "__notes__", None)
+        notes: Any = getattr(error, "__notes__", None)
         if type(notes) is not list:
             return ""
-        return "".join(f"{_cut(_plain(note), 500)}\n" for note in notes[:10] if isinstance(note, str))
+        kept = cast("list[object]", notes)[:10]
+        return "".join(f"{_cut(_plain(note), 500)}\n" for note in kept if isinstance(note, str))
     except BaseException:
         return ""
 
@@ -270,7 +271,9 @@ def _traceback_frames(traceback: TracebackType | None) -> str:
     from traceback import extract_tb
 
     try:
-        return _frames_text(list(extract_tb(traceback, limit=-_FRAMES)))
+        entries = list(extract_tb(traceback, limit=-_FRAMES))
+        first = next((n for n, entry in enumerate(entries) if _rank(entry.filename) > _LIBRARY), 0)
+        return _frames_text(entries[first:])  # how the library came to call the body helps nobody
     except BaseException:
         return ""
 
