@@ -22,6 +22,7 @@ _INNER: dict[type, str] = {  # what a call of these ends up in, by the attribute
     staticmethod: "__func__",
     type(functools.cache(int)): "__wrapped__",
 }
+_NOTHING: frozenset[str] = frozenset()
 _VARARGS, _VARKEYWORDS = 0x04, 0x08  # co_flags
 _SELF_DESCRIBED = frozenset({"__wrapped__", "__signature__"})  # a function with one of these needs inspect
 
@@ -180,10 +181,10 @@ class Shape(NamedTuple):
                     return False
             elif key not in self.keyword_only and not self.any_keyword:
                 return False
-        missing = range(given, self.required)
-        return all(index >= positional_only and names[index] in keys for index in missing) and all(
-            key in keys for key in self.keyword_required
-        )
+        for index in range(given, self.required):
+            if index < positional_only or names[index] not in keys:
+                return False
+        return not self.keyword_required or self.keyword_required.issubset(keys)
 
 
 def bind_body(
@@ -230,8 +231,8 @@ def fast_shape(task: object) -> Shape | None:
         code.co_varnames[skip:positionals],
         max(code.co_posonlyargcount - skip, 0),
         max(positionals - len(function.__defaults__ or ()) - skip, 0),
-        frozenset(only),
-        frozenset(only).difference(function.__kwdefaults__ or ()),
+        frozenset(only) if only else _NOTHING,
+        frozenset(only).difference(function.__kwdefaults__ or ()) if only else _NOTHING,
         bool(flags & _VARARGS),
         bool(flags & _VARKEYWORDS),
     )
@@ -269,12 +270,13 @@ def read_shape(task: Callable[..., object]) -> Shape | None:
 
 def _refuse_deferred(task: Callable[..., object], what: str) -> None:
     """Refuse what a call only prepares: coroutine functions, generator functions and their like."""
-    target: Any = task
+    target: object = task
     while inner := _INNER.get(type(target)):
         target = getattr(target, inner)
     flags = _code_flags(target)
     if flags is None:
-        flags = _code_flags(type(target).__call__) or 0
+        kind: Any = type(target)
+        flags = _code_flags(kind.__call__) or 0
     if flags & (_COROUTINE | _ASYNC_GENERATOR) or _marked_coroutine(target):
         raise TypeError(
             f"{what}: {callable_name(task)} is a coroutine function and would never run in a thread; "
@@ -294,6 +296,8 @@ def _code_flags(target: object) -> int | None:
 
 def _marked_coroutine(target: object) -> bool:
     """Return whether `asyncio` or `inspect` was told that this callable makes coroutines (AsyncMock is)."""
+    if type(target) is FunctionType and not target.__dict__:
+        return False
     for module, attribute in (("asyncio.coroutines", "_is_coroutine"), ("inspect", "_is_coroutine_mark")):
         mark = getattr(sys.modules.get(module), attribute, None)
         if mark is not None and getattr(target, attribute, None) is mark:
