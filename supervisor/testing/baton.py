@@ -1,0 +1,415 @@
+"""One thread runs at a time: who has the baton, who waits for it, and what time it is.
+
+Real threads ("members") take turns. A member runs until it parks; then the next one that can
+run gets the baton. Nobody runs unless some other thread drives (see `driver.py`), and time
+moves only when nobody can run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import random
+    import weakref
+
+__all__ = ["Baton", "BlockedOutsideClock", "Member", "Waitable", "stack_of"]
+
+_PREEMPT = 0.25  # chance to hand the baton on at an operation, with a seed
+_TURNS_AT_ONE_INSTANT = 2_000_000  # beyond it the threads are taken to chase each other for ever
+
+_READY, _RUNNING, _PARKED, _ENDED = "ready", "running", "parked", "ended"
+
+
+class BlockedOutsideClock(AssertionError):
+    """A thread of the clock runs, or blocks, without ever waiting on something the clock made."""
+
+
+class Waitable:
+    """Something members park on: who does, first come first, and words for an error message."""
+
+    __slots__ = ("waiters",)
+
+    def __init__(self) -> None:
+        self.waiters: dict[Member, None] = {}
+
+    def describe(self) -> str:
+        return "its next turn"
+
+
+class Member(Waitable):
+    """A thread that runs by turns. It is waitable itself: for its end."""
+
+    __slots__ = ("fired", "gate", "name", "seen", "source", "state", "thread", "ticket", "turn")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.gate: SimpleQueue[int] = SimpleQueue()  # numbers of its turns; a repeated one is ignored
+        self.turn = 0  # the last turn given
+        self.seen = 0  # the last turn taken
+        self.state = _READY
+        self.source: Waitable | None = None  # what it is parked on
+        self.ticket = 0  # of its present wait; 0: not parked, its entries among the timers are stale
+        self.fired = False  # its last wait ended because of its deadline
+        self.thread: threading.Thread | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state is _ENDED
+
+    def describe(self) -> str:
+        return f"the end of thread {self.name!r}"
+
+
+class Baton:
+    """Turns and time. Times are whole nanoseconds since the clock was made."""
+
+    def __init__(self, rng: random.Random | None, patience: float) -> None:
+        self.patience = patience  # real seconds one turn may last
+        self.elapsed = 0  # ns
+        self.members: dict[Member, None] = {}  # those that have not ended
+        self.errors: deque[tuple[Member, BaseException]] = deque()  # what they raised
+        self.listening = False  # the driver wants to hear of anything that other threads do
+        self._rng = rng
+        self._mutex = threading.Lock()  # guards the fields below, and each member's
+        self._ready: deque[Member] = deque()
+        self._timers: list[tuple[int, float, int, Member]] = []  # (deadline, draw, ticket, member)
+        self._tickets = itertools.count(1)
+        self._running: Member | None = None
+        self._began = 0.0  # real time at which the present turn began
+        self._turns = 0  # at this instant
+        self._driving = False  # members get turns
+        self._dirty = False  # a Ctrl-C left the fields above half changed
+        # Not guarded: one call of C each.
+        self._posted: deque[tuple[Waitable, int]] = deque()  # wake-ups by threads that are no members
+        self._bell = threading.Lock()  # acquire: wait for a ring
+        self._bell.acquire()
+        self._plain: list[weakref.ref[Any]] = []  # foreign locks: nobody is interrupted while one is held
+        self._mine = threading.local()
+
+    # -- called by members
+
+    def me(self) -> Member | None:
+        """The member that calls, or None when the thread is not one."""
+        member: Member | None = getattr(self._mine, "member", None)
+        return member
+
+    def park(self, member: Member, source: Waitable, deadline: int | None, ready: Callable[[], bool]) -> bool:
+        """Wait until woken; True if it was the deadline that woke it. May wake for no reason.
+
+        The caller has put itself among `source.waiters` first, so that nothing is missed
+        between its last look and this one: `ready()` true means that there is no need to wait.
+        """
+        with self._mutex:
+            self._drain()
+            if ready():
+                source.waiters.pop(member, None)
+                return False
+            member.source, member.fired, member.state = source, False, _PARKED
+            member.ticket = next(self._tickets)
+            if deadline is not None:
+                self._add_timer(deadline, member)
+            self._running = None
+            self._dispatch()
+        self._flush()
+        self._await_turn(member)
+        return member.fired
+
+    def preempt(self) -> None:
+        """With a seed, sometimes let another member run first."""
+        rng = self._rng
+        if rng is None or (member := self.me()) is None:
+            return
+        with self._mutex:
+            self._drain()
+            if not self._ready or rng.random() >= _PREEMPT or self._foreign_lock_held():
+                return
+            member.state = _READY
+            self._running = None
+            self._dispatch()  # before it joins the others: the baton goes to another
+            self._ready.append(member)
+            self._dispatch()
+        self._flush()
+        self._await_turn(member)
+
+    def _await_turn(self, member: Member) -> None:
+        while (turn := member.gate.get()) <= member.seen:
+            pass
+        member.seen = turn
+
+    # -- called by anybody
+
+    def wake(self, source: Waitable, count: int) -> None:
+        """Make the first `count` waiters of `source` runnable. Never blocks; safe in a signal handler."""
+        if source.waiters:
+            if self.me() is not None:
+                with self._mutex:
+                    self._drain()
+                    self._wake(source, count)
+            else:
+                self._posted.append((source, count))
+            self._flush()
+        if self.listening:
+            self.ring()
+
+    def spawn(self, target: Callable[[], None], name: str) -> Member:
+        """Start a member. It counts as runnable before its thread exists."""
+        member = Member(name)
+
+        def main() -> None:
+            self._mine.member = member
+            self._await_turn(member)
+            if member.state is _ENDED:  # its start was given up
+                return
+            try:
+                target()
+            except BaseException as error:
+                self.errors.append((member, error))
+            finally:
+                self._finish(member)
+
+        member.thread = threading.Thread(target=main, name=name, daemon=True)
+        outside = self.me() is None
+        try:
+            with self._mutex:
+                self._drain()
+                self._dirty = outside
+                self.members[member] = None
+                self._ready.append(member)
+                self._dispatch()
+                self._dirty = False
+            self._flush()
+            member.thread.start()
+        except BaseException:
+            with self._mutex:
+                self._give_up(member)
+            member.gate.put(sys.maxsize)  # a thread that exists after all ends at once
+            raise
+        if self.listening:
+            self.ring()
+        return member
+
+    def _give_up(self, member: Member) -> None:
+        member.state = _ENDED
+        self.members.pop(member, None)
+        if self._running is member:
+            self._running = None
+        if self._dirty:
+            self._rebuild()
+        if member in self._ready:
+            self._ready.remove(member)
+        self._dispatch()
+
+    def _finish(self, member: Member) -> None:
+        with self._mutex:
+            self._drain()
+            member.state = _ENDED
+            self.members.pop(member, None)
+            self._wake(member, len(member.waiters))
+            self._running = None
+            self._dispatch()
+        self._flush()
+
+    def ring(self) -> None:
+        """Make the driver look again."""
+        try:
+            self._bell.release()
+        except RuntimeError:  # rung already
+            pass
+
+    def respect(self, lock: object) -> None:
+        """Never interrupt a member while this lock, which the clock did not make, is held."""
+        import weakref
+
+        self._plain = [ref for ref in self._plain if ref() is not None]
+        try:
+            self._plain.append(weakref.ref(lock))
+        except TypeError:
+            pass
+
+    # -- called by the driver
+
+    def settle(self) -> None:
+        """Give turns until every member waits or has ended.
+
+        Raises BlockedOutsideClock when one turn lasts longer than `patience` real seconds.
+        """
+        try:
+            while True:
+                with self._mutex:
+                    self._drain()
+                    self._dirty = True
+                    self._driving = True
+                    self._dispatch()
+                    running, began = self._running, self._began
+                    if running is None:
+                        self._driving = False
+                    turn = 0 if running is None else running.turn
+                    self._dirty = False
+                self._flush()
+                if running is None:
+                    if self._ready or self._posted:
+                        continue
+                    return
+                if self._bell.acquire(timeout=max(0.0, began + self.patience - time.monotonic())):
+                    continue
+                with self._mutex:
+                    stuck = self._running is running and running.turn == turn
+                    endless = self._turns > _TURNS_AT_ONE_INSTANT
+                if stuck:
+                    raise BlockedOutsideClock(self._blocked(running))
+                if endless:
+                    raise BlockedOutsideClock(self._endless(running))
+        finally:
+            self._driving = False
+
+    def jump(self, limit: int | None) -> bool:
+        """Go to the next deadline and wake its member, or to `limit` if that comes first.
+
+        False if there is no deadline, and no limit or time stands there already.
+        """
+        with self._mutex:
+            self._drain()
+            if self._ready or self._running is not None:
+                return True
+            self._dirty = True
+            timers = self._timers
+            while timers and timers[0][2] != timers[0][3].ticket:
+                heapq.heappop(timers)
+            moved = True
+            if timers and (limit is None or timers[0][0] <= limit):
+                deadline, _, _, member = timers[0]
+                self._move_to(deadline)
+                member.fired = True
+                assert member.source is not None
+                self._make_ready(member, member.source)
+                heapq.heappop(timers)
+            elif limit is None or limit <= self.elapsed:
+                moved = False
+            else:
+                self._move_to(limit)
+            endless = self._turns > _TURNS_AT_ONE_INSTANT
+            self._dirty = False
+        self._flush()
+        if endless:
+            raise BlockedOutsideClock(self._endless(member))
+        return moved
+
+    def heard(self, seconds: float) -> bool:
+        """Wait for a ring, in real seconds."""
+        return self._bell.acquire(timeout=seconds)
+
+    # -- under _mutex
+
+    def _move_to(self, instant: int) -> None:
+        if instant > self.elapsed:
+            self.elapsed = instant
+            self._turns = 0
+
+    def _add_timer(self, deadline: int, member: Member) -> None:
+        timers = self._timers
+        if len(timers) > 64 and len(timers) > 2 * len(self.members):  # most are stale
+            timers[:] = [entry for entry in timers if entry[2] == entry[3].ticket]
+            heapq.heapify(timers)
+        draw = 0.0 if self._rng is None else self._rng.random()
+        heapq.heappush(timers, (deadline, draw, member.ticket, member))
+
+    def _wake(self, source: Waitable, count: int) -> None:
+        for member in list(itertools.islice(source.waiters, count)):
+            self._make_ready(member, source)
+        self._dispatch()
+
+    def _make_ready(self, member: Member, source: Waitable) -> None:
+        source.waiters.pop(member, None)
+        if member.state is _PARKED:  # else it is about to park, and will see that it need not
+            member.state = _READY
+            member.ticket = 0
+            self._ready.append(member)
+
+    def _dispatch(self) -> None:
+        if self._running is not None or not self._driving:
+            return
+        ready = self._ready
+        if not ready:
+            self.ring()
+            return
+        if self._rng is not None and len(ready) > 1:
+            place = int(self._rng.random() * len(ready))
+            ready[0], ready[place] = ready[place], ready[0]
+        member = ready[0]
+        member.state = _RUNNING
+        member.turn += 1
+        self._began = time.monotonic()
+        self._turns += 1
+        self._running = member
+        ready.popleft()
+        member.gate.put(member.turn)
+
+    def _drain(self) -> None:
+        if self._dirty:
+            self._rebuild()
+        while self._posted:
+            self._wake(*self._posted[0])
+            self._posted.popleft()
+
+    def _rebuild(self) -> None:
+        """After a Ctrl-C inside a change: everybody looks again at what it waits for."""
+        self._dirty = False
+        self._timers.clear()
+        self._ready.clear()
+        for member in self.members:
+            if member is self._running:
+                member.gate.put(member.turn)  # in case that it was not told
+                continue
+            if member.source is not None:
+                member.source.waiters.pop(member, None)
+            member.state = _READY
+            member.ticket = 0
+            self._ready.append(member)
+
+    def _flush(self) -> None:
+        """Carry out what was posted, unless the thread that holds the mutex will do it."""
+        while self._posted and self._mutex.acquire(False):
+            try:
+                self._drain()
+            finally:
+                self._mutex.release()
+
+    def _foreign_lock_held(self) -> bool:
+        return any((lock := ref()) is not None and lock.locked() for ref in self._plain)
+
+    # -- words
+
+    def _blocked(self, member: Member) -> str:
+        return (
+            f"thread {member.name!r} has run for {self.patience} real seconds without waiting on the clock; "
+            f"wait with ctx.wait, ctx.sleep or what the clock makes, or use the real clock; "
+            f"it is here:\n{stack_of(member.thread)}"
+        )
+
+    def _endless(self, member: Member) -> str:
+        return (
+            f"time stands still at {self.elapsed / 1e9} s: more than {_TURNS_AT_ONE_INSTANT} turns were taken "
+            f"there, the last by thread {member.name!r}; let a waiting loop wait longer than 0 seconds; "
+            f"it is here:\n{stack_of(member.thread)}"
+        )
+
+
+def stack_of(thread: threading.Thread | None) -> str:
+    """The stack of a thread as text, innermost call last."""
+    import traceback
+
+    ident = None if thread is None else thread.ident
+    frame = None if ident is None else sys._current_frames().get(ident)
+    if frame is None:
+        return "  (no stack: the thread has ended)\n"
+    return "".join(traceback.format_stack(frame)[-12:])

@@ -1,0 +1,181 @@
+"""Threads that are not the clock's: while one of them waits, it drives the members and the time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from supervisor.testing.baton import Baton, stack_of
+
+__all__ = ["Driver", "VirtualDeadlock"]
+
+
+class VirtualDeadlock(AssertionError):
+    """Nobody can run, no deadline is left, and a thread still waits."""
+
+
+class _Wait:
+    """One wait of a thread that is not a member."""
+
+    __slots__ = ("done", "error", "gate", "ident", "limit", "looking", "ready", "result", "what")
+
+    def __init__(self, ready: Callable[[], bool], limit: int | None, what: str) -> None:
+        self.ready = ready
+        self.limit = limit  # ns
+        self.what = what
+        self.ident = threading.get_ident()
+        self.gate = threading.Lock()  # acquire: wait until done, or until it is this one's turn to drive
+        self.gate.acquire()
+        self.looking = False  # ready() runs
+        self.done = self.result = False
+        self.error: BaseException | None = None
+
+    def tell(self) -> None:
+        try:
+            self.gate.release()
+        except RuntimeError:  # told already
+            pass
+
+
+class Driver:
+    """Exactly one waiting thread drives; it looks for the others too, whenever all members rest."""
+
+    def __init__(self, baton: Baton) -> None:
+        self._baton = baton
+        self._mutex = threading.Lock()  # guards _waits and _current
+        self._waits: dict[_Wait, None] = {}
+        self._current: _Wait | None = None  # of the thread that drives
+
+    def wait(self, ready: Callable[[], bool], limit: int | None, what: str) -> bool:
+        """Drive until `ready()` at a moment of rest (True), or until the instant `limit` (False).
+
+        `ready` may be called by another waiting thread. Raises what members raised, BlockedOutsideClock,
+        and VirtualDeadlock when it can never become true.
+        """
+        baton = self._baton
+        wait = _Wait(ready, limit, what)
+        outer: _Wait | None = None
+        try:
+            with self._mutex:
+                self._waits[wait] = None
+                if self._current is None or self._current.ident == wait.ident:  # or ready() waits in its turn
+                    outer, self._current = self._current, wait
+            if baton.listening:
+                baton.ring()
+            while self._current is not wait and not wait.done:
+                told = wait.gate.acquire(timeout=baton.patience)
+                with self._mutex:
+                    if not told and self._current is None:  # a second Ctrl-C can lose the handing on
+                        self._current = wait
+            if not wait.done:
+                self._drive(wait)
+        finally:
+            self._leave(wait, outer)
+        if wait.error is not None:
+            raise wait.error
+        return wait.result
+
+    def is_waiting(self, ident: int | None) -> bool:
+        """Whether the thread waits in here."""
+        with self._mutex:
+            return any(wait.ident == ident for wait in self._waits)
+
+    def _leave(self, wait: _Wait, outer: _Wait | None) -> None:
+        with self._mutex:
+            self._waits.pop(wait, None)
+            if self._current is not wait:
+                return
+            self._current = heir = outer or next((w for w in self._waits if not w.done), None)
+            if heir is not None and heir is not outer:
+                heir.tell()
+
+    def _drive(self, mine: _Wait) -> None:
+        baton = self._baton
+        while True:
+            baton.settle()
+            self._raise_what_members_raised()
+            self._look(mine)
+            if mine.done:
+                return
+            limits = [wait.limit for wait in self._open_waits() if wait.limit is not None]
+            limit = min(limits, default=None)
+            if baton.jump(limit):
+                continue
+            if limit is None:
+                self._nothing_left(mine)
+            else:
+                self._expire()
+            if mine.done:
+                return
+
+    def _open_waits(self) -> list[_Wait]:
+        with self._mutex:
+            return [wait for wait in self._waits if not wait.done]
+
+    def _look(self, mine: _Wait) -> None:
+        for wait in self._open_waits():
+            if wait.looking:
+                continue
+            wait.looking = True
+            try:
+                if wait.ready():
+                    wait.result = wait.done = True
+            except Exception as error:
+                if wait is mine:
+                    raise
+                wait.error, wait.done = error, True
+            finally:
+                wait.looking = False
+            if wait.done:
+                wait.tell()
+
+    def _expire(self) -> None:
+        for wait in self._open_waits():
+            if wait.limit is not None and wait.limit <= self._baton.elapsed:
+                wait.done = True
+                wait.tell()
+
+    def _raise_what_members_raised(self) -> None:
+        if not self._baton.errors:
+            return
+        member, error = self._baton.errors.popleft()
+        if isinstance(error, Exception):
+            error.add_note(f"raised in thread {member.name!r}")
+            raise error
+        raise AssertionError(f"thread {member.name!r} ended with {type(error).__name__}: {error}") from error
+
+    def _nothing_left(self, mine: _Wait) -> None:
+        """Return when something has changed, or raise VirtualDeadlock."""
+        baton = self._baton
+        end = time.monotonic() + baton.patience
+        while self._strangers() and (left := end - time.monotonic()) > 0:
+            baton.listening = True
+            try:
+                self._look(mine)  # a thread may have acted before it could know that we listen
+                if mine.done or baton.heard(left):
+                    return
+            finally:
+                baton.listening = False
+        raise VirtualDeadlock(self._report(mine))
+
+    def _strangers(self) -> bool:
+        """Whether there is a thread that neither belongs to the clock nor waits in here: it may help yet."""
+        known = {wait.ident for wait in self._open_waits()}
+        known.update(
+            member.thread.ident or 0 for member in list(self._baton.members) if member.thread is not None
+        )
+        return any(thread.ident not in known for thread in threading.enumerate())
+
+    def _report(self, mine: _Wait) -> str:
+        baton = self._baton
+        lines = [
+            f"deadlock at {baton.elapsed / 1e9} s: thread {threading.current_thread().name!r} waits for {mine.what}, "
+            "nobody can run and no deadline is left; give the wait a timeout, or let something end it"
+        ]
+        for member in list(baton.members):
+            source = "its first turn" if member.source is None else member.source.describe()
+            lines.append(f"thread {member.name!r} waits for {source}:\n{stack_of(member.thread)}")
+        if not baton.members:
+            lines.append("no thread of the clock is alive")
+        return "\n".join(lines)
