@@ -170,6 +170,20 @@ def test_a_prints_comment_follows_a_program() -> None:
     assert stray == []
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text("utf-8")))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").glob("**/*.md")}
+    assert pages ^ listed == set()
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_a_link_to_a_file_of_the_project_leads_to_one(name: str) -> None:
+    text = re.sub(r"(?ms)^```.*?^```", "", (ROOT / name).read_text("utf-8"))
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)]
+    missing = [t for t in targets if t and "://" not in t and not (ROOT / t).exists()]
+    assert missing == []
+
+
 def test_blocks_are_found_with_their_line_language_and_comment() -> None:
     page = "# T\n\n<!-- not run: needs a server -->\n\n```python\nx\n```\n\n  ```py title='a'\n  y\n    z\n  ```\n````md\n```\n````\n"
     found = [(b.line, b.language, b.text, b.runs) for b in blocks_of("p", page)]
