@@ -331,6 +331,14 @@ def _top_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
                 yield statement
 
 
+def annotations_cost_nothing(module: Module) -> Iterator[str]:
+    """Every file that holds code says `from __future__ import annotations`."""
+    code = [node for node in module.tree.body if not isinstance(node, ast.Expr)]
+    found = any(entry.module == "__future__" for entry in imports(module))
+    if code and not found:
+        yield f"{module.path}: write `from __future__ import annotations` below the docstring"
+
+
 RULES: list[Rule] = [
     layers,
     one_clock,
@@ -339,6 +347,7 @@ RULES: list[Rule] = [
     imports_are_cheap,
     one_caller_of_croniter,
     importing_does_nothing,
+    annotations_cost_nothing,
 ]
 
 
@@ -413,6 +422,7 @@ BREACHES = [
     (importing_does_nothing, "tasks/actor", "class C:\n    log = logging.getLogger('x')"),
     (importing_does_nothing, "tasks/actor", "with open('x') as file:\n    text = file.read()"),
     (importing_does_nothing, "kernel/bus", "warn_somebody()"),
+    (annotations_cost_nothing, "kernel/bus", "x = 1"),
 ]
 
 ALLOWED = [
@@ -452,6 +462,8 @@ ALLOWED = [
     (importing_does_nothing, "tasks/actor", "import os\nx = frozenset({1})\nos.register_at_fork(before=f)"),
     (importing_does_nothing, "__main__", "def f():\n    print(1)\nif __name__ == '__main__':\n    f()"),
     (importing_does_nothing, "__init__", "_warn_when_shadowed()"),
+    (annotations_cost_nothing, "kernel/__init__", "'only a docstring'"),
+    (annotations_cost_nothing, "kernel/bus", "from __future__ import annotations\nx = 1"),
 ]
 
 
