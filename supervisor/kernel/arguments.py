@@ -300,6 +300,9 @@ def _marked_coroutine(target: object) -> bool:
         return False
     for module, attribute in (("asyncio.coroutines", "_is_coroutine"), ("inspect", "_is_coroutine_mark")):
         mark = getattr(sys.modules.get(module), attribute, None)
-        if mark is not None and getattr(target, attribute, None) is mark:
-            return True
+        try:
+            if mark is not None and getattr(target, attribute, None) is mark:
+                return True
+        except Exception:  # from the callable's own __getattr__
+            continue
     return False

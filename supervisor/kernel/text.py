@@ -114,6 +114,8 @@ def stack_text(ident: int, limit: int = 15) -> str:
         frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
         if frame is None:
             return ""
+        if frame is sys._getframe():  # pyright: ignore[reportPrivateUsage]
+            frame = frame.f_back  # a thread that asks about itself: where it asks
         entries = list(extract_stack(frame, limit))
     except BaseException:
         return ""
@@ -125,7 +127,7 @@ def stack_text(ident: int, limit: int = 15) -> str:
 
 def _type_name(value: object) -> str:
     name: str = _name_of(type(value))
-    return name if len(name) <= 80 else _cut(name, 80)
+    return name if len(name) <= 80 and name.isprintable() else _cut(printable(name), 80)
 
 
 def _plain(text: str) -> str:
