@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     import random
     import weakref
 
-__all__ = ["Baton", "BlockedOutsideClock", "Member", "Waitable", "stack_of"]
+__all__ = ["Baton", "BlockedOutsideClock", "Member", "MemberThread", "Waitable", "stack_of"]
 
 _PREEMPT = 0.25  # chance to hand the baton on at an operation, with a seed
 _TURNS_AT_ONE_INSTANT = 2_000_000  # beyond it the threads are taken to chase each other for ever
 
+_LAST_CHANCE = 0.2  # real seconds each call gives a thread that was reported, or is about to be
+
 _READY, _RUNNING, _PARKED, _ENDED = "ready", "running", "parked", "ended"
 
 
-class BlockedOutsideClock(AssertionError):
+class BlockedOutsideClock(AssertionError):  # noqa: N818
     """A thread of the clock runs, or blocks, without ever waiting on something the clock made."""
 
 
@@ -43,6 +45,10 @@ class Waitable:
 
     def describe(self) -> str:
         return "its next turn"
+
+
+class MemberThread(threading.Thread):
+    """The thread of a member, of whatever clock."""
 
 
 class Member(Waitable):
@@ -80,7 +86,9 @@ class Baton:
         self.errors: deque[tuple[Member, BaseException]] = deque()  # what they raised
         self.listening = False  # the driver wants to hear of anything that other threads do
         self._rng = rng
-        self._mutex = threading.Lock()  # guards the fields below, and each member's
+        # Guards the fields below, and each member's. Reentrant for the sake of signal handlers that put
+        # something on a queue: they find _dirty set, and leave the rest to the code they interrupted.
+        self._mutex = threading.RLock()
         self._ready: deque[Member] = deque()
         self._timers: list[tuple[int, float, int, Member]] = []  # (deadline, draw, ticket, member)
         self._tickets = itertools.count(1)
@@ -88,7 +96,7 @@ class Baton:
         self._began = 0.0  # real time at which the present turn began
         self._turns = 0  # at this instant
         self._driving = False  # members get turns
-        self._dirty = False  # a Ctrl-C left the fields above half changed
+        self._dirty = False  # they are half changed: now, or since a Ctrl-C
         # Not guarded: one call of C each.
         self._posted: deque[tuple[Waitable, int]] = deque()  # wake-ups by threads that are no members
         self._bell = threading.Lock()  # acquire: wait for a ring
@@ -177,7 +185,7 @@ class Baton:
             finally:
                 self._finish(member)
 
-        member.thread = threading.Thread(target=main, name=name, daemon=True)
+        member.thread = MemberThread(target=main, name=name, daemon=True)
         outside = self.me() is None
         try:
             with self._mutex:
@@ -190,24 +198,24 @@ class Baton:
             self._flush()
             member.thread.start()
         except BaseException:
-            with self._mutex:
-                self._give_up(member)
-            member.gate.put(sys.maxsize)  # a thread that exists after all ends at once
+            self._give_up(member)
             raise
         if self.listening:
             self.ring()
         return member
 
     def _give_up(self, member: Member) -> None:
-        member.state = _ENDED
-        self.members.pop(member, None)
-        if self._running is member:
-            self._running = None
-        if self._dirty:
+        """Undo a spawn, unless the thread came to exist and runs."""
+        with self._mutex:
+            if member.seen:
+                return
+            member.state = _ENDED
+            self.members.pop(member, None)
+            if self._running is member:
+                self._running = None
             self._rebuild()
-        if member in self._ready:
-            self._ready.remove(member)
-        self._dispatch()
+            self._dispatch()
+        member.gate.put(sys.maxsize)  # should the thread exist after all, it ends at once
 
     def _finish(self, member: Member) -> None:
         with self._mutex:
@@ -230,6 +238,8 @@ class Baton:
         """Never interrupt a member while this lock, which the clock did not make, is held."""
         import weakref
 
+        if not hasattr(lock, "locked"):
+            return
         self._plain = [ref for ref in self._plain if ref() is not None]
         try:
             self._plain.append(weakref.ref(lock))
@@ -260,7 +270,8 @@ class Baton:
                     if self._ready or self._posted:
                         continue
                     return
-                if self._bell.acquire(timeout=max(0.0, began + self.patience - time.monotonic())):
+                left = began + self.patience - time.monotonic()
+                if self._bell.acquire(timeout=max(_LAST_CHANCE, left)):
                     continue
                 with self._mutex:
                     stuck = self._running is running and running.turn == turn
@@ -285,14 +296,12 @@ class Baton:
             timers = self._timers
             while timers and timers[0][2] != timers[0][3].ticket:
                 heapq.heappop(timers)
-            moved = True
+            member, moved = None, True
             if timers and (limit is None or timers[0][0] <= limit):
-                deadline, _, _, member = timers[0]
+                deadline, _, _, member = heapq.heappop(timers)
                 self._move_to(deadline)
                 member.fired = True
-                assert member.source is not None
                 self._make_ready(member, member.source)
-                heapq.heappop(timers)
             elif limit is None or limit <= self.elapsed:
                 moved = False
             else:
@@ -300,7 +309,7 @@ class Baton:
             endless = self._turns > _TURNS_AT_ONE_INSTANT
             self._dirty = False
         self._flush()
-        if endless:
+        if endless and member is not None:
             raise BlockedOutsideClock(self._endless(member))
         return moved
 
@@ -328,8 +337,9 @@ class Baton:
             self._make_ready(member, source)
         self._dispatch()
 
-    def _make_ready(self, member: Member, source: Waitable) -> None:
-        source.waiters.pop(member, None)
+    def _make_ready(self, member: Member, source: Waitable | None) -> None:
+        if source is not None:
+            source.waiters.pop(member, None)
         if member.state is _PARKED:  # else it is about to park, and will see that it need not
             member.state = _READY
             member.ticket = 0
@@ -357,13 +367,15 @@ class Baton:
     def _drain(self) -> None:
         if self._dirty:
             self._rebuild()
-        while self._posted:
-            self._wake(*self._posted[0])
-            self._posted.popleft()
+        if self._posted:
+            self._dirty = True
+            while self._posted:
+                self._wake(*self._posted.popleft())
+            self._dirty = False
 
     def _rebuild(self) -> None:
         """After a Ctrl-C inside a change: everybody looks again at what it waits for."""
-        self._dirty = False
+        self._posted.clear()
         self._timers.clear()
         self._ready.clear()
         for member in self.members:
@@ -375,14 +387,14 @@ class Baton:
             member.state = _READY
             member.ticket = 0
             self._ready.append(member)
+        self._dirty = False
 
     def _flush(self) -> None:
-        """Carry out what was posted, unless the thread that holds the mutex will do it."""
-        while self._posted and self._mutex.acquire(False):
-            try:
-                self._drain()
-            finally:
-                self._mutex.release()
+        """Carry out what was posted."""
+        if self._posted:
+            with self._mutex:
+                if not self._dirty:
+                    self._drain()
 
     def _foreign_lock_held(self) -> bool:
         return any((lock := ref()) is not None and lock.locked() for ref in self._plain)
@@ -409,7 +421,8 @@ def stack_of(thread: threading.Thread | None) -> str:
     import traceback
 
     ident = None if thread is None else thread.ident
-    frame = None if ident is None else sys._current_frames().get(ident)
+    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+    frame = None if ident is None else frames.get(ident)
     if frame is None:
         return "  (no stack: the thread has ended)\n"
     return "".join(traceback.format_stack(frame)[-12:])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
-from supervisor.testing.baton import Baton, stack_of
+from supervisor.testing.baton import Baton, MemberThread, stack_of
 
 __all__ = ["Driver", "VirtualDeadlock"]
 
 
-class VirtualDeadlock(AssertionError):
+class VirtualDeadlock(AssertionError):  # noqa: N818
     """Nobody can run, no deadline is left, and a thread still waits."""
 
 
@@ -59,14 +58,16 @@ class Driver:
         try:
             with self._mutex:
                 self._waits[wait] = None
-                if self._current is None or self._current.ident == wait.ident:  # or ready() waits in its turn
+                if (
+                    self._nobody_drives() or self._ident_of_driver() == wait.ident
+                ):  # or ready() waits in its turn
                     outer, self._current = self._current, wait
             if baton.listening:
                 baton.ring()
-            while self._current is not wait and not wait.done:
+            while not self._is_current(wait) and not wait.done:
                 told = wait.gate.acquire(timeout=baton.patience)
                 with self._mutex:
-                    if not told and self._current is None:  # a second Ctrl-C can lose the handing on
+                    if not told and self._nobody_drives():
                         self._current = wait
             if not wait.done:
                 self._drive(wait)
@@ -81,33 +82,52 @@ class Driver:
         with self._mutex:
             return any(wait.ident == ident for wait in self._waits)
 
+    def _nobody_drives(self) -> bool:
+        return self._current not in self._waits  # a second Ctrl-C can lose the handing on
+
+    def _ident_of_driver(self) -> int | None:
+        return None if self._current is None else self._current.ident
+
+    def _is_current(self, wait: _Wait) -> bool:
+        return self._current is wait
+
     def _leave(self, wait: _Wait, outer: _Wait | None) -> None:
         with self._mutex:
             self._waits.pop(wait, None)
             if self._current is not wait:
                 return
-            self._current = heir = outer or next((w for w in self._waits if not w.done), None)
-            if heir is not None and heir is not outer:
+            if outer in self._waits:
+                self._current = outer
+                return
+            self._current = heir = next((other for other in self._waits if not other.done), None)
+            if heir is not None:
                 heir.tell()
 
     def _drive(self, mine: _Wait) -> None:
         baton = self._baton
-        while True:
-            baton.settle()
-            self._raise_what_members_raised()
-            self._look(mine)
-            if mine.done:
-                return
-            limits = [wait.limit for wait in self._open_waits() if wait.limit is not None]
-            limit = min(limits, default=None)
-            if baton.jump(limit):
-                continue
-            if limit is None:
-                self._nothing_left(mine)
-            else:
-                self._expire()
-            if mine.done:
-                return
+        try:
+            hopeless = False
+            while True:
+                baton.settle()
+                self._raise_what_members_raised()
+                self._look(mine)
+                if mine.done:
+                    return
+                limits = [wait.limit for wait in self._open_waits() if wait.limit is not None]
+                if baton.jump(min(limits, default=None)):
+                    hopeless = False
+                elif limits:
+                    self._expire()
+                    if mine.done:
+                        return
+                elif hopeless:
+                    raise VirtualDeadlock(self._report(mine))
+                elif not baton.listening:
+                    baton.listening = True  # and look again: a thread may have acted before it could know
+                else:
+                    hopeless = not (self._strangers() and baton.heard(baton.patience))  # and look a last time
+        finally:
+            baton.listening = False
 
     def _open_waits(self) -> list[_Wait]:
         with self._mutex:
@@ -145,27 +165,13 @@ class Driver:
             raise error
         raise AssertionError(f"thread {member.name!r} ended with {type(error).__name__}: {error}") from error
 
-    def _nothing_left(self, mine: _Wait) -> None:
-        """Return when something has changed, or raise VirtualDeadlock."""
-        baton = self._baton
-        end = time.monotonic() + baton.patience
-        while self._strangers() and (left := end - time.monotonic()) > 0:
-            baton.listening = True
-            try:
-                self._look(mine)  # a thread may have acted before it could know that we listen
-                if mine.done or baton.heard(left):
-                    return
-            finally:
-                baton.listening = False
-        raise VirtualDeadlock(self._report(mine))
-
     def _strangers(self) -> bool:
         """Whether there is a thread that neither belongs to the clock nor waits in here: it may help yet."""
         known = {wait.ident for wait in self._open_waits()}
-        known.update(
-            member.thread.ident or 0 for member in list(self._baton.members) if member.thread is not None
+        return any(
+            thread.ident not in known and not isinstance(thread, MemberThread)
+            for thread in threading.enumerate()
         )
-        return any(thread.ident not in known for thread in threading.enumerate())
 
     def _report(self, mine: _Wait) -> str:
         baton = self._baton

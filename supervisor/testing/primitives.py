@@ -22,19 +22,29 @@ __all__ = [
     "VirtualLock",
     "VirtualQueue",
     "VirtualThread",
+    "instant",
     "nanoseconds",
 ]
 
 
-def nanoseconds(field: str, seconds: float) -> int:
-    """Whole nanoseconds, at least 1 when `seconds` is positive: a wait that is not over must take time."""
+def nanoseconds(field: str, seconds: object) -> int | None:
+    """Whole nanoseconds; None for infinity, 0 for what is negative.
+
+    At least 1 when `seconds` is positive: a wait that is not over must take time.
+    """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{field} must be a number of seconds, got {seconds!r}")
     if seconds != seconds:
-        raise ValueError(f"{field} must not be NaN")
-    if seconds <= 0:
-        return 0
-    return max(1, round(seconds * 1e9))
+        raise ValueError(f"{field} must be a number of seconds, got nan")
+    if seconds == float("inf"):
+        return None
+    return 0 if seconds <= 0 else max(1, round(seconds * 1e9))
+
+
+def instant(baton: Baton, timeout: float | None) -> int | None:
+    """When a wait that begins now ends, in nanoseconds; None: never."""
+    span = None if timeout is None else nanoseconds("timeout", timeout)
+    return None if span is None else baton.elapsed + span
 
 
 class _Virtual(Waitable):
@@ -44,11 +54,6 @@ class _Virtual(Waitable):
         super().__init__()
         self._baton = baton
         self._driver = driver
-
-    def _deadline(self, timeout: float | None) -> int | None:
-        if timeout is None or timeout == float("inf"):
-            return None
-        return self._baton.elapsed + nanoseconds("timeout", timeout)
 
 
 class VirtualLock(_Virtual):
@@ -69,9 +74,10 @@ class VirtualLock(_Virtual):
             return True
         if not blocking:
             return False
-        deadline = None if timeout == -1 else self._deadline(timeout)
+        deadline = None if timeout == -1 else instant(self._baton, timeout)
         if member is None:
-            return self._driver.wait(self.acquire_at_rest, deadline, self.describe())
+            ident = threading.get_ident()
+            return self._driver.wait(lambda: self.acquire_at_rest(ident), deadline, self.describe())
         while True:
             self.waiters[member] = None
             fired = self._baton.park(member, self, deadline, lambda: not self._real.locked())
@@ -99,14 +105,14 @@ class VirtualLock(_Virtual):
     def __exit__(self, *exc: object) -> None:
         self.release()
 
-    def acquire_at_rest(self) -> bool:
+    def acquire_at_rest(self, ident: int) -> bool:
         """Take it for a thread that is not a member; False while a thread that waits holds it."""
         if not self._real.acquire(False):
             owner = self._owner
             if isinstance(owner, Member) or self._driver.is_waiting(owner):
                 return False
-            take_in_time(self._real, self._baton.patience)
-        self._owner = threading.get_ident()
+            take_in_time(self._real.acquire, self._baton.patience)
+        self._owner = ident
         return True
 
     def describe(self) -> str:
@@ -116,12 +122,12 @@ class VirtualLock(_Virtual):
         return "a lock" if owner is None else "a lock held by a thread that is not the clock's"
 
 
-def take_in_time(lock: Lock, patience: float) -> None:
+def take_in_time(acquire: Callable[..., bool], patience: float) -> None:
     """Take a lock that a freely running thread holds, or say that it did not come free."""
-    if not lock.acquire(timeout=patience):
+    if not acquire(timeout=patience):
         raise BlockedOutsideClock(
-            f"{lock!r} was not released within {patience} real seconds; "
-            "wait for the clock only with locks that the clock made"
+            f"a lock was not released within {patience} real seconds by the thread that holds it; "
+            "hold no lock while waiting for something else, and take locks from the clock"
         )
 
 
@@ -138,7 +144,7 @@ class VirtualCondition(_Virtual):
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         """Release the lock until `predicate()`; hold it again on return, whatever happens."""
-        deadline = self._deadline(timeout)
+        deadline = instant(self._baton, timeout)
         member = self._baton.me()
         result = predicate()
         if result:
@@ -160,14 +166,15 @@ class VirtualCondition(_Virtual):
 
     def _wait_outside(self, predicate: Callable[[], bool], deadline: int | None) -> bool:
         held = False
+        ident = threading.get_ident()
 
         def look() -> bool:
             nonlocal held
             if isinstance(self._lock, VirtualLock):
-                if not self._lock.acquire_at_rest():
+                if not self._lock.acquire_at_rest(ident):
                     return False
             elif not self._lock.acquire(False):
-                take_in_time(self._lock, self._baton.patience)
+                take_in_time(self._lock.acquire, self._baton.patience)
             held = True
             try:
                 result = predicate()
@@ -184,8 +191,10 @@ class VirtualCondition(_Virtual):
         try:
             self._driver.wait(look, deadline, self.describe())
         finally:
-            if not held:
+            if not held and isinstance(self._lock, VirtualLock):
                 self._lock.acquire()
+            elif not held:
+                take_in_time(self._lock.acquire, self._baton.patience)
         return predicate()
 
     def notify(self, n: int = 1) -> None:
@@ -217,14 +226,14 @@ class VirtualLatch(_Virtual):
         self._baton.preempt()
 
     def wait(self, timeout: float | None = None) -> bool:
-        deadline = self._deadline(timeout)
+        deadline = instant(self._baton, timeout)
         if self._open:
             return True
         member = self._baton.me()
         if member is None:
             return self._driver.wait(self._is_open, deadline, self.describe())
         fired = False
-        while not self._open and not fired:
+        while not fired and not self._is_open():
             self.waiters[member] = None
             fired = self._baton.park(member, self, deadline, self._is_open)
         return self._open
@@ -251,7 +260,7 @@ class VirtualQueue(_Virtual):
         self._baton.preempt()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        deadline = self._deadline(timeout) if block else None
+        deadline = instant(self._baton, timeout) if block else None
         member = self._baton.me()
         fired = not block
         while True:
@@ -305,10 +314,10 @@ class Pause(_Virtual):
         if member is None:
             self._driver.wait(lambda: False, deadline, self.describe())
             return
-        while self._baton.elapsed < deadline or not self.waiters:
+        fired = False
+        while not fired:
             self.waiters[member] = None
-            if self._baton.park(member, self, deadline, lambda: False):
-                return
+            fired = self._baton.park(member, self, deadline, lambda: False)
 
     def describe(self) -> str:
         return "the end of a sleep"
@@ -338,9 +347,7 @@ class VirtualThread:
         waiter, member = self._baton.me(), self._member
         if waiter is member:
             raise RuntimeError(f"thread {member.name!r} cannot join itself")
-        deadline = None
-        if timeout is not None and timeout != float("inf"):
-            deadline = self._baton.elapsed + nanoseconds("timeout", timeout)
+        deadline = instant(self._baton, timeout)
         if waiter is None:
             if not member.ended:
                 self._driver.wait(lambda: member.ended, deadline, member.describe())

@@ -1,8 +1,9 @@
-"""Fixtures for pytest: `pytest_plugins = ["supervisor.testing.pytest_plugin"]` in a conftest.py."""
+"""Fixtures for pytest: `pytest_plugins = ["supervisor.testing.pytest_plugin"]` in the top conftest.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -12,11 +13,11 @@ from supervisor.testing.virtual_clock import VirtualClock
 __all__ = ["no_leaked_threads_fixture", "virtual_clock"]
 
 
-@pytest.fixture
-def no_leaked_threads_fixture() -> Iterator[None]:
-    """Fail the test if it leaves a thread behind."""
+@pytest.fixture(name="no_leaked_threads")
+def no_leaked_threads_fixture() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Fail the test if it leaves a thread behind. The value is the context manager itself."""
     with no_leaked_threads():
-        yield
+        yield no_leaked_threads
 
 
 @pytest.fixture

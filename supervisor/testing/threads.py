@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from supervisor.testing.baton import stack_of
 
 __all__ = ["no_leaked_threads"]
 
+_Stranger = threading._DummyThread  # pyright: ignore[reportPrivateUsage]
+
 
 @contextmanager
-def no_leaked_threads(grace: float = 1.0) -> Iterator[None]:
+def no_leaked_threads(grace: float = 1.0) -> Generator[None]:
     """Raise AssertionError if threads that were started in the block still live after it.
 
     grace: real seconds in which stragglers may end. Each leaked thread is named, with its stack.
@@ -22,10 +24,8 @@ def no_leaked_threads(grace: float = 1.0) -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     end = time.monotonic() + grace
-    for thread in _new(before):
-        if thread.ident is not None:
-            thread.join(max(0.0, end - time.monotonic()))
-    leaked = _new(before)
+    while (leaked := _new(before)) and (left := end - time.monotonic()) > 0:
+        leaked[0].join(left)
     if leaked:
         stacks = "\n".join(f"thread {thread.name!r} is here:\n{stack_of(thread)}" for thread in leaked)
         raise AssertionError(
@@ -34,4 +34,12 @@ def no_leaked_threads(grace: float = 1.0) -> Iterator[None]:
 
 
 def _new(before: set[threading.Thread]) -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t not in before and t is not threading.current_thread()]
+    me = threading.current_thread()
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread not in before
+        and thread is not me
+        and thread.ident is not None  # being started by another thread, which is the one to blame
+        and not isinstance(thread, _Stranger)  # not ours, and cannot be joined
+    ]

@@ -110,10 +110,8 @@ class VirtualClock:
 
     def step_wall(self, seconds: float) -> None:
         """Set the wall clock forward, or back when negative; `monotonic()` does not notice."""
-        if seconds < 0:
-            self._shift -= _finite("seconds", -seconds)
-        else:
-            self._shift += _finite("seconds", seconds)
+        nanoseconds("seconds", seconds)  # refuses what is no number
+        self._shift += _finite("seconds", seconds) if seconds >= 0 else -_finite("seconds", -seconds)
 
     def _must_drive(self, call: str) -> None:
         member = self._baton.me()
@@ -135,9 +133,10 @@ def _random(seed: int | None) -> random.Random | None:
 
 
 def _finite(field: str, seconds: float) -> int:
-    if seconds < 0 or seconds == float("inf"):
+    span = nanoseconds(field, seconds)
+    if span is None or seconds < 0:
         raise ValueError(f"{field} must be finite and >= 0, got {seconds!r}")
-    return nanoseconds(field, seconds)
+    return span
 
 
 def _words(predicate: Callable[[], object]) -> str:
