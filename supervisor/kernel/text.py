@@ -55,9 +55,9 @@ def error_text(error: BaseException) -> str:
         cause = _cause_of(error)
         if cause is not None:
             line += _causes(cause)
-        return line if len(line) <= ERROR_LIMIT else _cut(line, ERROR_LIMIT)
+        return _one_line(line)
     except BaseException:
-        return _type_name(error)
+        return _one_line(_type_name(error))
 
 
 def message_text(error: BaseException) -> str:
@@ -65,9 +65,9 @@ def message_text(error: BaseException) -> str:
     try:
         if isinstance(error, TaskError | Canceled):
             return _cut(_plain(str(error.reason)), REASON_LIMIT)
-        return _summary(error, ERROR_LIMIT - 80)
+        return _one_line(_summary(error, ERROR_LIMIT))
     except BaseException:
-        return _type_name(error)
+        return _one_line(_type_name(error))
 
 
 def traceback_text(error: BaseException) -> str:
@@ -127,7 +127,7 @@ def stack_text(ident: int, limit: int = 15) -> str:
 
 def _type_name(value: object) -> str:
     name: str = _name_of(type(value))
-    return name if len(name) <= 80 and name.isprintable() else _cut(printable(name), 80)
+    return name if len(name) <= 80 else _cut(name, 80)
 
 
 def _plain(text: str) -> str:
@@ -137,6 +137,12 @@ def _plain(text: str) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        text = printable(text)
+    return text if len(text) <= ERROR_LIMIT else _cut(text, ERROR_LIMIT)
 
 
 def printable(text: str) -> str:
@@ -155,11 +161,7 @@ def _message(error: BaseException, limit: int) -> str:
 
 def _summary(error: BaseException, limit: int) -> str:
     text = _message(error, limit)
-    if not text:
-        return _type_name(error)
-    if not text.isprintable():
-        text = printable(text)
-    return f"{_type_name(error)}: {text}"
+    return f"{_type_name(error)}: {text}" if text else _type_name(error)
 
 
 def _causes(cause: BaseException | None) -> str:
@@ -188,7 +190,8 @@ def _place(traceback: TracebackType | None) -> str:
     if best is None:
         return ""
     code = best.tb_frame.f_code
-    return f" (in {code.co_name[:60]}, {code.co_filename.rpartition(os.sep)[2][-60:]}:{best.tb_lineno})"
+    filename = code.co_filename
+    return f" (in {code.co_name}, {filename[filename.rfind(os.sep) + 1 :]}:{best.tb_lineno})"
 
 
 def _rank(filename: str) -> int:

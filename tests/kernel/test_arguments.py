@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.kernel import arguments
@@ -485,6 +485,7 @@ given_calls = given(
 )
 
 
+@settings(deadline=None)
 @given_calls
 def test_the_shape_of_a_function_is_what_inspect_and_a_real_call_say(
     source: str, count: int, keys: Any
@@ -496,6 +497,7 @@ def test_the_shape_of_a_function_is_what_inspect_and_a_real_call_say(
     assert shape.fits(count, keys) is accepts(body, count, keys)
 
 
+@settings(deadline=None)
 @given_calls
 def test_the_shape_of_a_method_is_what_inspect_and_a_real_call_say(
     source: str, count: int, keys: Any
@@ -508,6 +510,7 @@ def test_the_shape_of_a_method_is_what_inspect_and_a_real_call_say(
     assert shape.fits(count, keys) is accepts(body, count, keys)
 
 
+@settings(deadline=None)
 @given_calls
 def test_the_context_goes_to_exactly_one_missing_required_parameter(
     source: str, count: int, keys: Any

@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.kernel.backoff import BackoffPolicy, Jitter, default_rng
@@ -188,6 +188,7 @@ def test_the_largest_durations_stay_finite(jitter: Jitter | float) -> None:
 # --- properties
 
 
+@settings(deadline=None)
 @given(policies(), st.integers(1, 120))
 def test_the_base_equals_exact_arithmetic(policy: BackoffPolicy, failures: int) -> None:
     base = dataclasses.replace(policy, jitter=Jitter.NONE, floor=0.0).delay(failures, 0.0)
@@ -197,6 +198,7 @@ def test_the_base_equals_exact_arithmetic(policy: BackoffPolicy, failures: int) 
     assert 0.0 <= base <= policy.max_delay
 
 
+@settings(deadline=None)
 @given(policies(), counts, draws)
 def test_every_delay_stays_in_the_bounds_of_its_jitter(
     policy: BackoffPolicy, failures: int, draw: float
@@ -220,12 +222,14 @@ def test_every_delay_stays_in_the_bounds_of_its_jitter(
     assert math.copysign(1.0, delay) == 1.0
 
 
+@settings(deadline=None)
 @given(policies(), counts, counts, draws)
 def test_more_failures_never_wait_less(policy: BackoffPolicy, one: int, other: int, draw: float) -> None:
     fewer, more = sorted((one, other))
     assert policy.delay(fewer, draw) <= policy.delay(more, draw) * (1 + 1e-12)
 
 
+@settings(deadline=None)
 @given(policies(), counts, draws, draws)
 def test_a_larger_draw_never_waits_less(
     policy: BackoffPolicy, failures: int, one: float, other: float
@@ -234,6 +238,7 @@ def test_a_larger_draw_never_waits_less(
     assert policy.delay(failures, smaller) <= policy.delay(failures, larger)
 
 
+@settings(deadline=None)
 @given(policies())
 def test_a_policy_is_a_value(policy: BackoffPolicy) -> None:
     assert (

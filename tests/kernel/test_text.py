@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.kernel.errors import Canceled, Fail, Fatal, Timeout
@@ -132,7 +132,7 @@ def test_the_message_of_other_errors_is_type_and_text() -> None:
     assert message_text(raising(ValueError("boom"))) == "ValueError: boom"
     assert message_text(ValueError()) == "ValueError"
     assert message_text(Canceled("shutdown")) == "shutdown"
-    assert len(message_text(ValueError("x" * 10**6))) < 500
+    assert len(message_text(ValueError("x" * 10**6))) == 500
 
 
 # --- tracebacks
@@ -373,6 +373,7 @@ def test_a_failing_str_is_reported_in_its_place() -> None:
     assert error_text(HOSTILE[6]()) == "Bad: loud"
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_any_text_gives_one_printable_line(text: str, note: str) -> None:
     error = ValueError(text)
