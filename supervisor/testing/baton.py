@@ -14,66 +14,30 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
+
+from supervisor.testing.member import (
+    ENDED,
+    PARKED,
+    READY,
+    RUNNING,
+    BlockedOutsideClock,
+    Member,
+    MemberThread,
+    Waitable,
+    stack_of,
+)
 
 if TYPE_CHECKING:
     import random
     import weakref
 
-__all__ = ["Baton", "BlockedOutsideClock", "Member", "MemberThread", "Waitable", "stack_of"]
+__all__ = ["Baton"]
 
 _PREEMPT = 0.25  # chance to hand the baton on at an operation, with a seed
-_TURNS_AT_ONE_INSTANT = 2_000_000  # beyond it the threads are taken to chase each other for ever
+_TURNS_AT_ONE_INSTANT = 500_000  # beyond it the threads are taken to chase each other for ever
 
 _LAST_CHANCE = 0.2  # real seconds each call gives a thread that was reported, or is about to be
-
-_READY, _RUNNING, _PARKED, _ENDED = "ready", "running", "parked", "ended"
-
-
-class BlockedOutsideClock(AssertionError):  # noqa: N818
-    """A thread of the clock runs, or blocks, without ever waiting on something the clock made."""
-
-
-class Waitable:
-    """Something members park on: who does, first come first, and words for an error message."""
-
-    __slots__ = ("waiters",)
-
-    def __init__(self) -> None:
-        self.waiters: dict[Member, None] = {}
-
-    def describe(self) -> str:
-        return "its next turn"
-
-
-class MemberThread(threading.Thread):
-    """The thread of a member, of whatever clock."""
-
-
-class Member(Waitable):
-    """A thread that runs by turns. It is waitable itself: for its end."""
-
-    __slots__ = ("fired", "gate", "name", "seen", "source", "state", "thread", "ticket", "turn")
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self.gate: SimpleQueue[int] = SimpleQueue()  # numbers of its turns; a repeated one is ignored
-        self.turn = 0  # the last turn given
-        self.seen = 0  # the last turn taken
-        self.state = _READY
-        self.source: Waitable | None = None  # what it is parked on
-        self.ticket = 0  # of its present wait; 0: not parked, its entries among the timers are stale
-        self.fired = False  # its last wait ended because of its deadline
-        self.thread: threading.Thread | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.state is _ENDED
-
-    def describe(self) -> str:
-        return f"the end of thread {self.name!r}"
 
 
 class Baton:
@@ -122,7 +86,7 @@ class Baton:
             if ready():
                 source.waiters.pop(member, None)
                 return False
-            member.source, member.fired, member.state = source, False, _PARKED
+            member.source, member.fired, member.state = source, False, PARKED
             member.ticket = next(self._tickets)
             if deadline is not None:
                 self._add_timer(deadline, member)
@@ -141,7 +105,7 @@ class Baton:
             self._drain()
             if not self._ready or rng.random() >= _PREEMPT or self._foreign_lock_held():
                 return
-            member.state = _READY
+            member.state = READY
             self._running = None
             self._dispatch()  # before it joins the others: the baton goes to another
             self._ready.append(member)
@@ -176,7 +140,7 @@ class Baton:
         def main() -> None:
             self._mine.member = member
             self._await_turn(member)
-            if member.state is _ENDED:  # its start was given up
+            if member.state is ENDED:  # its start was given up
                 return
             try:
                 target()
@@ -209,7 +173,7 @@ class Baton:
         with self._mutex:
             if member.seen:
                 return
-            member.state = _ENDED
+            member.state = ENDED
             self.members.pop(member, None)
             if self._running is member:
                 self._running = None
@@ -220,7 +184,7 @@ class Baton:
     def _finish(self, member: Member) -> None:
         with self._mutex:
             self._drain()
-            member.state = _ENDED
+            member.state = ENDED
             self.members.pop(member, None)
             self._wake(member, len(member.waiters))
             self._running = None
@@ -275,11 +239,11 @@ class Baton:
                     continue
                 with self._mutex:
                     stuck = self._running is running and running.turn == turn
-                    endless = self._turns > _TURNS_AT_ONE_INSTANT
+                    endless = self._endless()
                 if stuck:
                     raise BlockedOutsideClock(self._blocked(running))
                 if endless:
-                    raise BlockedOutsideClock(self._endless(running))
+                    raise BlockedOutsideClock(self._chasing(running))
         finally:
             self._driving = False
 
@@ -306,11 +270,11 @@ class Baton:
                 moved = False
             else:
                 self._move_to(limit)
-            endless = self._turns > _TURNS_AT_ONE_INSTANT
+            endless = self._endless()
             self._dirty = False
         self._flush()
         if endless and member is not None:
-            raise BlockedOutsideClock(self._endless(member))
+            raise BlockedOutsideClock(self._chasing(member))
         return moved
 
     def heard(self, seconds: float) -> bool:
@@ -340,8 +304,8 @@ class Baton:
     def _make_ready(self, member: Member, source: Waitable | None) -> None:
         if source is not None:
             source.waiters.pop(member, None)
-        if member.state is _PARKED:  # else it is about to park, and will see that it need not
-            member.state = _READY
+        if member.state is PARKED:  # else it is about to park, and will see that it need not
+            member.state = READY
             member.ticket = 0
             self._ready.append(member)
 
@@ -356,7 +320,7 @@ class Baton:
             place = int(self._rng.random() * len(ready))
             ready[0], ready[place] = ready[place], ready[0]
         member = ready[0]
-        member.state = _RUNNING
+        member.state = RUNNING
         member.turn += 1
         self._began = time.monotonic()
         self._turns += 1
@@ -384,7 +348,7 @@ class Baton:
                 continue
             if member.source is not None:
                 member.source.waiters.pop(member, None)
-            member.state = _READY
+            member.state = READY
             member.ticket = 0
             self._ready.append(member)
         self._dirty = False
@@ -399,6 +363,12 @@ class Baton:
     def _foreign_lock_held(self) -> bool:
         return any((lock := ref()) is not None and lock.locked() for ref in self._plain)
 
+    def _endless(self) -> bool:
+        if self._turns <= _TURNS_AT_ONE_INSTANT:
+            return False
+        self._turns = _TURNS_AT_ONE_INSTANT - 1000  # go on, if the reason has gone
+        return True
+
     # -- words
 
     def _blocked(self, member: Member) -> str:
@@ -408,21 +378,9 @@ class Baton:
             f"it is here:\n{stack_of(member.thread)}"
         )
 
-    def _endless(self, member: Member) -> str:
+    def _chasing(self, member: Member) -> str:
         return (
             f"time stands still at {self.elapsed / 1e9} s: more than {_TURNS_AT_ONE_INSTANT} turns were taken "
             f"there, the last by thread {member.name!r}; let a waiting loop wait longer than 0 seconds; "
             f"it is here:\n{stack_of(member.thread)}"
         )
-
-
-def stack_of(thread: threading.Thread | None) -> str:
-    """The stack of a thread as text, innermost call last."""
-    import traceback
-
-    ident = None if thread is None else thread.ident
-    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
-    frame = None if ident is None else frames.get(ident)
-    if frame is None:
-        return "  (no stack: the thread has ended)\n"
-    return "".join(traceback.format_stack(frame)[-12:])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from supervisor.testing.baton import Baton, MemberThread, stack_of
+from supervisor.testing.baton import Baton
+from supervisor.testing.member import MemberThread, stack_of
 
 __all__ = ["Driver", "VirtualDeadlock"]
 

@@ -12,8 +12,9 @@ from queue import Empty
 from typing import Any
 
 from supervisor.kernel.clock import Lock
-from supervisor.testing.baton import Baton, BlockedOutsideClock, Member, Waitable
+from supervisor.testing.baton import Baton
 from supervisor.testing.driver import Driver
+from supervisor.testing.member import BlockedOutsideClock, Member, Waitable
 
 __all__ = [
     "Pause",
@@ -231,7 +232,7 @@ class VirtualLatch(_Virtual):
             return True
         member = self._baton.me()
         if member is None:
-            return self._driver.wait(self._is_open, deadline, self.describe())
+            return self._driver.wait(self._is_open, deadline, self.describe()) or self._open
         fired = False
         while not fired and not self._is_open():
             self.waiters[member] = None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from supervisor.testing.baton import stack_of
+from supervisor.testing.member import stack_of
 
 __all__ = ["no_leaked_threads"]
 

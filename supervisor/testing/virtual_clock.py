@@ -6,9 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from supervisor.kernel.clock import Condition, Latch, Lock, Queue, ThreadHandle
-from supervisor.testing.baton import Baton, BlockedOutsideClock
+from supervisor.kernel.clock import Lock
+from supervisor.testing.baton import Baton
 from supervisor.testing.driver import Driver, VirtualDeadlock
+from supervisor.testing.member import BlockedOutsideClock
 from supervisor.testing.primitives import (
     Pause,
     VirtualCondition,
@@ -21,6 +22,12 @@ from supervisor.testing.primitives import (
 
 if TYPE_CHECKING:
     import random
+
+    from supervisor.kernel.clock import Clock
+
+    def _keeps_the_protocol(clock: VirtualClock) -> Clock:
+        return clock
+
 
 __all__ = ["BlockedOutsideClock", "VirtualClock", "VirtualDeadlock"]
 
@@ -60,20 +67,20 @@ class VirtualClock:
         """The start, and the time since, and every step of the wall clock; UTC, whole microseconds."""
         return self._start + timedelta(microseconds=(self._baton.elapsed + self._shift) // 1000)
 
-    def lock(self) -> Lock:
+    def lock(self) -> VirtualLock:
         return VirtualLock(self._baton, self._driver)
 
-    def condition(self, lock: Lock) -> Condition:
+    def condition(self, lock: Lock) -> VirtualCondition:
         """A condition for a lock of this clock, or for a plain `threading.Lock`."""
         return VirtualCondition(self._baton, self._driver, lock)
 
-    def latch(self) -> Latch:
+    def latch(self) -> VirtualLatch:
         return VirtualLatch(self._baton, self._driver)
 
-    def queue(self) -> Queue:
+    def queue(self) -> VirtualQueue:
         return VirtualQueue(self._baton, self._driver)
 
-    def spawn(self, target: Callable[[], None], name: str) -> ThreadHandle:
+    def spawn(self, target: Callable[[], None], name: str) -> VirtualThread:
         """Start a daemon thread, which runs when its turn comes. Raises what starting a thread raises.
 
         What `target` raises is raised again by the thread that drives.
