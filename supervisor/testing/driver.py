@@ -111,7 +111,8 @@ class Driver:
             while True:
                 baton.settle()
                 self._raise_what_members_raised()
-                self._look(mine)
+                if self._look(mine):
+                    hopeless = False  # who was let go may help
                 if mine.done:
                     return
                 limits = [wait.limit for wait in self._open_waits() if wait.limit is not None]
@@ -134,7 +135,9 @@ class Driver:
         with self._mutex:
             return [wait for wait in self._waits if not wait.done]
 
-    def _look(self, mine: _Wait) -> None:
+    def _look(self, mine: _Wait) -> bool:
+        """Let those go whose wait is over; True if there was one."""
+        found = False
         for wait in self._open_waits():
             if wait.looking:
                 continue
@@ -149,7 +152,9 @@ class Driver:
             finally:
                 wait.looking = False
             if wait.done:
+                found = True
                 wait.tell()
+        return found
 
     def _expire(self) -> None:
         for wait in self._open_waits():

@@ -1,0 +1,182 @@
+"""One call of user code: how it ended, and who decided when a deadline was set.
+
+`call` runs a body and says how it ended. `Watch` is what happens at a deadline:
+
+- A body that has returned before its deadline, by the clock, has won, however late anybody looks.
+- At the deadline, not before, the supervising thread finds the attempt undecided and decides it:
+  the observer cancels the attempt and publishes the verdict. Both decide under one lock.
+- A body that goes on is reported after 10 s, 30 s, 70 s, … and, where `overrun` is set, given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol
+
+from supervisor.kernel.deadlines import VERDICT, Deadline, Deadlines
+from supervisor.kernel.errors import Canceled, Fatal, TaskError
+
+__all__ = ["AttemptResult", "Ending", "Watch", "WatchObserver", "call", "ended_by"]
+
+FIRST_REPORT = 10.0  # seconds after the deadline; the distance doubles from report to report
+
+
+class Ending(StrEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # retryable
+    TIMED_OUT = "timed_out"  # retryable; the configured deadline
+    FATAL = "fatal"
+    CANCELED = "canceled"
+    PANICKED = "panicked"
+
+
+class AttemptResult:
+    """What came out of one attempt."""
+
+    __slots__ = ("ending", "error", "exit_code", "text", "value")
+
+    def __init__(
+        self,
+        ending: Ending,
+        value: object = None,
+        error: BaseException | None = None,
+        exit_code: int | None = None,
+        text: str | None = None,
+    ) -> None:
+        self.ending = ending
+        self.value = value  # what a body returned; of one that timed out: how it ended at last
+        self.error = error
+        self.exit_code = exit_code
+        self.text = text  # of the error, once somebody needed it
+
+
+def call(body: Callable[..., object], *args: object, **kwargs: object) -> AttemptResult:
+    """Run `body` on this thread; nothing it raises gets out."""
+    try:
+        return AttemptResult(Ending.SUCCEEDED, body(*args, **kwargs))
+    except Exception as error:
+        if isinstance(error, TaskError):
+            ending = Ending.FATAL if isinstance(error, Fatal) else Ending.FAILED
+            return AttemptResult(ending, None, error, getattr(error, "exit_code", None))
+        return AttemptResult(Ending.FAILED, None, error)
+    except Canceled as error:
+        return AttemptResult(Ending.CANCELED, None, error)
+    except SystemExit as error:
+        return AttemptResult(Ending.FATAL, None, error, _exit_code(error.code))
+    except BaseException as error:
+        return AttemptResult(Ending.PANICKED, None, error)
+
+
+def ended_by(result: AttemptResult) -> str:
+    """Say how a late body ended: "returned", or the type of what it raised."""
+    return "returned" if result.error is None else type(result.error).__name__
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    return code if isinstance(code, int) else 1
+
+
+class WatchObserver(Protocol):
+    """Who is told about a deadline. Must not block and must not run user code."""
+
+    def timed_out(self) -> Callable[[], None]:
+        """The deadline won: cancel the attempt, publish the verdict, return what is left to do.
+
+        What is left (callbacks of the user) runs after every lock is given back.
+        """
+        ...
+
+    def overrunning(self, late_by: float) -> None:
+        """The body still runs, `late_by` seconds after its deadline."""
+        ...
+
+    def given_up(self) -> None:
+        """The body still runs `overrun` seconds after its deadline."""
+        ...
+
+
+class Watch:
+    """The deadline of one attempt."""
+
+    __slots__ = ("_deadlines", "_lock", "_observer", "_over", "_overrun", "_pending", "_won", "deadline")
+
+    def __init__(
+        self, deadlines: Deadlines, deadline: float, overrun: float | None, observer: WatchObserver
+    ) -> None:
+        self.deadline = deadline  # monotonic seconds
+        self._deadlines = deadlines
+        self._overrun = overrun
+        self._observer = observer
+        self._lock = deadlines.clock.lock()  # guards the fields below; held while the verdict is told
+        self._won: bool | None = None  # True: the body; False: the deadline
+        self._over = False
+        self._pending: list[Deadline] = []
+        with self._lock:
+            self._call_at(deadline, self._expire)
+
+    def returned(self) -> bool:
+        """The body has returned, or raised, on its own thread: True if that was in time.
+
+        Nobody may have looked at the deadline yet: then the clock decides, not who looks first.
+        """
+        late = self._deadlines.clock.monotonic() - self.deadline > 1e-9  # sums of floats are not exact
+        after = None
+        with self._lock:
+            if self._won is None:
+                if late:
+                    after = self._lose()
+                else:
+                    self._won = True
+                    self._drop()
+        if after is not None:
+            after()
+        return self._won is True
+
+    def ended(self) -> None:
+        """The attempt is over, closers included: nothing more to watch."""
+        with self._lock:
+            self._drop()
+
+    def _expire(self) -> None:
+        with self._lock:
+            after = self._lose() if self._won is None else None
+        if after is not None:
+            after()
+
+    def _lose(self) -> Callable[[], None]:
+        # holds _lock, so that the body's thread can't overtake the verdict it lost to
+        self._won = False
+        after = self._observer.timed_out()
+        if self._overrun is not None:
+            self._call_at(self.deadline + self._overrun, self._give_up)
+        self._report_at(FIRST_REPORT)
+        return after
+
+    def _report_at(self, late_by: float) -> None:
+        def report() -> None:
+            with self._lock:
+                if not self._over:
+                    self._observer.overrunning(late_by)
+                    self._report_at(2 * late_by + FIRST_REPORT)
+
+        self._call_at(self.deadline + late_by, report)
+
+    def _give_up(self) -> None:
+        with self._lock:
+            over, self._over = self._over, True
+        if not over:
+            self._observer.given_up()
+
+    def _call_at(self, when: float, callback: Callable[[], None]) -> None:
+        self._pending.append(self._deadlines.call_at(when, callback, VERDICT))
+
+    def _drop(self) -> None:
+        # holds _lock
+        self._over = True
+        while self._pending:
+            self._pending.pop().cancel()

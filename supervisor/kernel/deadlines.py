@@ -1,0 +1,185 @@
+"""A heap of deadlines and who looks at it.
+
+`Deadlines` is the heap; the thread that owns it asks how long it may wait and runs what is
+due. Thousands of threads in timed waits at once collapse (each polls for the interpreter
+lock), thousands parked on latches that one thread opens do not: so every timed wait of a
+supervised task is an entry here.
+
+`own_timer` gives the same heap with a thread of its own, for cancel tokens that belong to no
+supervisor. The thread lives while the heap has entries.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable
+from itertools import count
+
+from supervisor.kernel.clock import Clock
+from supervisor.kernel.errors import ForkedProcess
+from supervisor.kernel.inbox import Inbox
+
+__all__ = ["VERDICT", "WAKE", "Deadline", "Deadlines", "own_timer"]
+
+WAKE, VERDICT = 0, 1  # at one instant sleepers wake first, so that who returns in time has won
+_COMPACT_FROM = 64  # dead entries; below it compaction is not worth it
+_BATCH = 32
+_TICK = 1e-9  # seconds; nearer than this is due, as a sum of floats may fall short of it
+
+
+class Deadline:
+    """One entry; `cancel` makes it harmless."""
+
+    __slots__ = ("_callback", "_heap", "when")
+
+    def __init__(self, heap: Deadlines, when: float, callback: Callable[[], None]) -> None:
+        self._heap = heap
+        self.when = when  # monotonic seconds
+        self._callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Never run the callback from now on; nothing happens if it ran or runs already."""
+        if self._callback is not None:
+            self._callback = None
+            self._heap._buried()  # pyright: ignore[reportPrivateUsage]
+
+    def _fire(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class Deadlines:
+    """Callbacks by time. They run on the owner's thread: library code that never blocks."""
+
+    __slots__ = ("_dead", "_heap", "_lock", "_order", "_pid", "_ring", "clock")
+
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self.clock = clock
+        self._ring = ring  # wakes the owner
+        self._lock = clock.lock()  # guards _heap, _dead
+        self._heap: list[tuple[float, int, int, Deadline]] = []
+        self._dead = 0
+        self._order = count()
+        self._pid = os.getpid()
+
+    def call_at(self, when: float, callback: Callable[[], None], rank: int = WAKE) -> Deadline:
+        """Run `callback` on the owner's thread once `clock.monotonic() >= when`. From any thread."""
+        self.check_process()
+        deadline = Deadline(self, when, callback)
+        entry = (when, rank, next(self._order), deadline)
+        with self._lock:
+            heapq.heappush(self._heap, entry)
+            first = self._heap[0] is entry
+        if first:
+            self._ring()
+        return deadline
+
+    def check_process(self) -> None:
+        """Raise ForkedProcess in a forked child, where nobody looks at the heap."""
+        if os.getpid() != self._pid:
+            raise ForkedProcess(
+                "this process was forked from the one that runs the supervisor; "
+                "make a new Supervisor in the child"
+            )
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the first deadline, never negative; None without one."""
+        with self._lock:
+            heap = self._heap
+            while heap and heap[0][3]._callback is None:  # pyright: ignore[reportPrivateUsage]
+                heapq.heappop(heap)
+                self._dead -= 1
+            if not heap:
+                return None
+            left = heap[0][0] - self.clock.monotonic()
+            return left if left > _TICK else 0.0
+
+    def late_by(self) -> float:
+        """Return for how many seconds the first deadline has been due; 0 if none is."""
+        with self._lock:
+            return max(0.0, self.clock.monotonic() - self._heap[0][0]) if self._heap else 0.0
+
+    def run_due(self, limit: int) -> int:
+        """Run what is due, all of one instant and one rank at most `limit`; return how many."""
+        due: list[Deadline] = []
+        with self._lock:
+            heap, now = self._heap, self.clock.monotonic() + _TICK
+            group = None
+            while heap and len(due) < limit and heap[0][0] <= now:
+                when, rank, _, deadline = heap[0]
+                if deadline._callback is None:  # pyright: ignore[reportPrivateUsage]
+                    heapq.heappop(heap)
+                    self._dead -= 1
+                    continue
+                if group is None:
+                    group = (when, rank)
+                elif rank != group[1]:
+                    break
+                heapq.heappop(heap)
+                due.append(deadline)
+        for deadline in due:
+            deadline._fire()  # pyright: ignore[reportPrivateUsage]
+        return len(due)
+
+    def _buried(self) -> None:
+        with self._lock:
+            self._dead += 1
+            if self._dead > _COMPACT_FROM and self._dead > len(self._heap) // 2:
+                self._heap = [
+                    entry
+                    for entry in self._heap
+                    if entry[3]._callback is not None  # pyright: ignore[reportPrivateUsage]
+                ]
+                heapq.heapify(self._heap)
+                self._dead = 0
+
+
+class _OwnTimer(Deadlines):
+    """Deadlines with a thread that lives while there are any."""
+
+    __slots__ = ("_inbox", "_running")
+
+    def __init__(self, clock: Clock) -> None:
+        self._inbox = Inbox(clock)
+        super().__init__(clock, self._wake)
+        self._running = False  # guarded by _lock
+
+    def _wake(self) -> None:
+        with self._lock:
+            start, self._running = not self._running, True
+        if start:
+            try:
+                self.clock.spawn(self._run, "supervisor:timer")
+            except BaseException:
+                with self._lock:
+                    self._running = False
+                raise
+        else:
+            self._inbox.ring()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._heap:
+                    self._running = False
+                    return
+            self._inbox.take(self.seconds_left)
+            if self._inbox.quiet:
+                self.run_due(_BATCH)
+
+    def _buried(self) -> None:
+        super()._buried()
+        self._inbox.ring()
+
+
+_timers: dict[int, _OwnTimer] = {}  # by id of the clock, which its timer keeps alive
+
+
+def own_timer(clock: Clock) -> Deadlines:
+    """Return the shared timer of a clock, for whoever belongs to no supervisor."""
+    return _timers.setdefault(id(clock), _OwnTimer(clock))
+
+
+os.register_at_fork(after_in_child=_timers.clear)  # its thread does not exist in the child

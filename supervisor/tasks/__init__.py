@@ -1,0 +1,1 @@
+"""Layer 1: keep a task running."""

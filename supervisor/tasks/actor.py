@@ -1,0 +1,332 @@
+"""The actor: one thread, one task, its attempts in order.
+
+It runs an attempt, asks `restart.decide` what follows, waits, and runs the next. It parks without
+a timeout; the supervising thread's heap of deadlines wakes it. Its last act is to post that it has
+ended, whatever happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import Protocol
+
+from supervisor.kernel.attempt import AttemptResult, Ending, Watch, call, ended_by
+from supervisor.kernel.backoff import Draws
+from supervisor.kernel.bus import EventBus
+from supervisor.kernel.cancellation import CancelReason, CancelToken
+from supervisor.kernel.clock import Clock, Latch, ThreadHandle, current_ident
+from supervisor.kernel.deadlines import Deadline, Deadlines
+from supervisor.kernel.errors import Timeout
+from supervisor.kernel.permits import Permits
+from supervisor.kernel.promise import Promise
+from supervisor.kernel.text import error_text, message_text, stack_text, strip_frames, traceback_text
+from supervisor.tasks.context import TaskContext, enter
+from supervisor.tasks.lifecycle import (
+    AttemptCanceled,
+    AttemptFailed,
+    AttemptOverrunning,
+    AttemptReturnedLate,
+    AttemptStarting,
+    AttemptSucceeded,
+    AttemptTimedOut,
+    BackoffScheduled,
+)
+from supervisor.tasks.outcome import OutcomeKind, TaskOutcome
+from supervisor.tasks.restart import Stop, decide
+from supervisor.tasks.spec import Policy, TaskSpec
+
+__all__ = ["LATE", "Actor", "Host", "Progress", "State"]
+
+LATE = 0.05  # seconds; a body that answers its deadline faster did not return late
+
+
+class State:
+    """What an actor does, as `TaskInfo.state` says it."""
+
+    WAITING = "waiting"  # for a permit, or in the line of its slot
+    RUNNING = "running"
+    BACKOFF = "backoff"
+    IDLE = "idle"  # between two runs of a periodic task
+    STOPPING = "stopping"
+    STUCK = "stuck"
+    FINISHED = "finished"
+
+
+class Progress:
+    """A snapshot of an actor; replaced as a whole, so that readers need no lock."""
+
+    __slots__ = ("attempt", "last_error", "next_at", "started", "state", "streak")
+
+    def __init__(
+        self,
+        state: str,
+        attempt: int,
+        streak: int,
+        started: float | None,
+        next_at: float | None,
+        last_error: str | None,
+    ) -> None:
+        self.state = state
+        self.attempt = attempt
+        self.streak = streak
+        self.started = started  # monotonic; of the last attempt
+        self.next_at = next_at  # monotonic; None when it is not known
+        self.last_error = last_error
+
+
+class Host(Protocol):
+    """What an actor needs of its supervisor."""
+
+    clock: Clock
+    bus: EventBus
+    deadlines: Deadlines
+    permits: Permits | None
+    rng: Draws
+
+    def actor_started(self, actor: Actor) -> None:
+        """The thread runs. Called on it, first."""
+        ...
+
+    def actor_ended(self, actor: Actor, outcome: TaskOutcome) -> None:
+        """The thread is about to end. Called on it, last."""
+        ...
+
+    def give_up(self, actor: Actor, reason: str) -> None:
+        """End the task although its body runs. On the supervising thread."""
+        ...
+
+    def call_back(self, callbacks: list[Callable[[], object]]) -> None:
+        """Run callbacks of the user somewhere they can't hold anybody up."""
+        ...
+
+
+class Actor:
+    """One task from its admission to the end of its thread."""
+
+    __slots__ = (
+        "_context",
+        "_contextvars",
+        "_host",
+        "_started",
+        "_value",
+        "claimed",
+        "closed",
+        "ended",
+        "gate",
+        "grace",
+        "id",
+        "ident",
+        "name",
+        "outcome",
+        "policy",
+        "progress",
+        "slot",
+        "spec",
+        "thread",
+        "token",
+    )
+
+    def __init__(self, host: Host, id: int, spec: TaskSpec, policy: Policy) -> None:
+        self._host = host
+        self.id = id
+        self.name = spec.name
+        self.spec = spec
+        self.policy = policy
+        clock = host.clock
+        self.token = CancelToken(clock=clock, timers=host.deadlines)
+        self.outcome: Promise[TaskOutcome | None] = Promise(clock)  # None: none can come any more
+        self.progress = Progress(State.WAITING, 0, 0, None, None, None)
+        self.slot: str | None = None
+        self.thread: ThreadHandle | None = None
+        self.ident: int | None = None
+        self.gate: Latch | None = clock.latch()  # shut until the task is registered, then None
+        self.grace: Deadline | None = None
+        self.claimed = False  # asked to stop; guarded by the supervisor's lock
+        self.closed = False  # given up: what its thread still says is stale
+        self.ended = False  # the thread has nothing more to do
+        self._contextvars: Context = copy_context()
+        self._context: TaskContext | None = None
+        self._started = 0.0  # monotonic; of the attempt
+        self._value: object = None  # of the last success
+
+    def __repr__(self) -> str:
+        return f"<Actor {self.name!r} #{self.id}>"
+
+    def stack(self) -> str:
+        """Return where the thread is; "" when it has none."""
+        return "" if self.ident is None or self.ended else stack_text(self.ident)
+
+    @property
+    def clock(self) -> Clock:
+        return self._host.clock
+
+    # The thread
+
+    def main(self) -> None:
+        """The whole life of the thread."""
+        if (gate := self.gate) is not None:
+            gate.wait()
+        if self.closed:  # the admission was taken back
+            return
+        self.ident = current_ident()
+        self._host.actor_started(self)
+        try:
+            outcome = self._outcome(*self._run())
+        except BaseException as error:  # a fault of the library: told, never hidden
+            reason = f"fault in the supervisor library: {error_text(error)}"
+            outcome = TaskOutcome(
+                kind=OutcomeKind.PANICKED,
+                reason=reason,
+                traceback=traceback_text(error),
+                attempts=self.progress.attempt,
+            )
+        self._value = self._context = None
+        self.ended = True
+        self._host.actor_ended(self, outcome)
+
+    def _run(self) -> tuple[Stop, AttemptResult | None]:
+        """Attempts, one after another, until `decide` says stop."""
+        host, token, policy = self._host, self.token, self.policy
+        permits, monotonic = host.permits, host.clock.monotonic
+        attempt = streak = 0
+        last_error: str | None = None
+        while not token.canceled:
+            if permits is not None and not permits.acquire(token):
+                break
+            try:
+                attempt += 1
+                started = self._started = monotonic()
+                self.progress = Progress(State.RUNNING, attempt, streak, started, None, last_error)
+                result = self._attempt(attempt)
+            finally:
+                if permits is not None:
+                    permits.release()
+            ending = result.ending
+            streak = streak + 1 if ending is Ending.FAILED or ending is Ending.TIMED_OUT else 0
+            if ending is Ending.SUCCEEDED:
+                self._value = result.value
+            elif ending is not Ending.CANCELED:
+                last_error = result.text
+            now = monotonic()
+            draw = host.rng.random() if streak else 0.0
+            step = decide(policy, ending, streak, canceled=token.canceled, elapsed=now - started, draw=draw)
+            if isinstance(step, Stop):
+                self.progress = Progress(State.STOPPING, attempt, streak, started, None, last_error)
+                return step, result
+            if result.error is not None:
+                result.error.with_traceback(None)  # one object raised again and again would pile it up
+            del result  # an error holds the frames of its body: not through a long wait
+            delay = step.delay
+            if delay > 0.0:
+                state = State.BACKOFF if streak else State.IDLE
+                self.progress = Progress(state, attempt, streak, started, now + delay, last_error)
+                if step.cause is not None:
+                    error = last_error if streak else None
+                    host.bus.publish(
+                        self, BackoffScheduled, self.id, self.name, attempt, delay, step.cause, error
+                    )
+                token.wait(delay)
+        self.progress = Progress(State.STOPPING, attempt, streak, None, None, last_error)
+        return Stop(OutcomeKind.CANCELED), None
+
+    def _attempt(self, attempt: int) -> AttemptResult:
+        """Run one attempt and publish how it went."""
+        host, policy, started = self._host, self.policy, self._started
+        deadline = None if policy.timeout is None else started + policy.timeout
+        context = self._context = TaskContext(self.name, self.id, attempt, deadline, self.token, host.clock)
+        host.bus.publish(self, AttemptStarting, self.id, self.name, attempt)
+        watch = None if deadline is None else Watch(host.deadlines, deadline, policy.overrun, self)
+        result = self._contextvars.copy().run(self._invoke, context, watch)
+        late_by = 0.0
+        if watch is not None:
+            watch.ended()
+            late_by = host.clock.monotonic() - watch.deadline
+        context.end()
+        duration = host.clock.monotonic() - started
+        match result.ending:
+            case Ending.SUCCEEDED:
+                host.bus.publish(self, AttemptSucceeded, self.id, self.name, attempt, duration)
+            case Ending.CANCELED:
+                host.bus.publish(self, AttemptCanceled, self.id, self.name, attempt, duration)
+            case Ending.TIMED_OUT:
+                if late_by > LATE:
+                    ended = str(result.value)
+                    host.bus.publish(self, AttemptReturnedLate, self.id, self.name, attempt, late_by, ended)
+            case _:
+                assert result.error is not None
+                result.text = error_text(result.error)
+                host.bus.publish(
+                    self,
+                    AttemptFailed,
+                    self.id,
+                    self.name,
+                    attempt,
+                    duration,
+                    result.text,
+                    result.exit_code,
+                )
+        return result
+
+    def _invoke(self, context: TaskContext, watch: Watch | None) -> AttemptResult:
+        """Call the body and close what it left, in the contextvars of this attempt."""
+        enter(context)
+        spec = self.spec
+        if spec.takes_context:
+            result = call(spec.task, context, *spec.args, **spec.kwargs)
+        else:
+            result = call(spec.task, *spec.args, **spec.kwargs)
+        if watch is not None and not watch.returned():
+            message = f"timed out after {self.policy.timeout:g} s"
+            result = AttemptResult(Ending.TIMED_OUT, ended_by(result), Timeout(message), text=message)
+        error = context.close()
+        return result if error is None else AttemptResult(Ending.PANICKED, None, error)
+
+    def _outcome(self, stop: Stop, result: AttemptResult | None) -> TaskOutcome:
+        reason = trace = error = exit_code = None
+        if result is not None and stop.kind not in (OutcomeKind.COMPLETED, OutcomeKind.CANCELED):
+            error, exit_code = result.error, result.exit_code
+            assert error is not None
+            reason = _reason(error)
+            if stop.limit_reached:
+                limit = self.policy.max_retries
+                reason = f"retry limit reached after {limit} of {limit} retries: {reason}"
+            if error.__traceback__ is not None:
+                trace = traceback_text(error)
+            strip_frames(error)
+        return TaskOutcome(
+            kind=stop.kind,
+            reason=reason,
+            error=error,
+            traceback=trace,
+            exit_code=exit_code,
+            value=self._value,
+            attempts=self.progress.attempt,
+        )
+
+    # What happens at a deadline: a `WatchObserver`
+
+    def timed_out(self) -> Callable[[], None]:
+        context, host = self._context, self._host
+        assert context is not None
+        assert self.policy.timeout is not None
+        duration = host.clock.monotonic() - self._started
+        host.bus.publish(
+            self, AttemptTimedOut, self.id, self.name, context.attempt, duration, self.policy.timeout
+        )
+        callbacks = context.token.seal(CancelReason.TIMEOUT)
+        return lambda: host.call_back(callbacks or [])
+
+    def overrunning(self, late_by: float) -> None:
+        attempt = self.progress.attempt
+        self._host.bus.publish(self, AttemptOverrunning, self.id, self.name, attempt, late_by, self.stack())
+
+    def given_up(self) -> None:
+        overrun = self.policy.overrun
+        self._host.give_up(self, f"still running {overrun:g} s after its deadline")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, str) else f"exit code {error.code or 0}"
+    return message_text(error)

@@ -1,0 +1,243 @@
+"""Who comes in: launches threads for registered tasks, and applies the effects of slots."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, assert_never
+
+from supervisor.kernel.cancellation import CancelReason
+from supervisor.kernel.errors import CapacityExceeded, ShuttingDown, TaskAlreadyExists
+from supervisor.kernel.text import error_text
+from supervisor.tasks import slot as slots
+from supervisor.tasks.actor import Actor
+from supervisor.tasks.lifecycle import (
+    SlotChanged,
+    TaskAdded,
+    TaskCancelRequested,
+    TaskFinished,
+    TaskRejected,
+    TaskRemoved,
+)
+from supervisor.tasks.outcome import OutcomeKind, RejectionKind, TaskOutcome
+from supervisor.tasks.registry import Conflict, next_id
+from supervisor.tasks.spec import Policy, TaskSpec
+
+if TYPE_CHECKING:
+    from supervisor.tasks.running import Running
+
+__all__ = ["Admissions"]
+
+
+class Admissions:
+    """The way of a task into the registry, directly or through a slot."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._slots: dict[str, slots.Slot] = {}  # guarded by running.lock; idle ones are left out
+
+    def admit(self, pairs: Sequence[tuple[TaskSpec, Policy]]) -> list[Actor]:
+        """Register and start all or none. Raises TaskAlreadyExists, CapacityExceeded, ShuttingDown."""
+        running = self._running
+        with running.lock:
+            running.refuse_when_closing()
+            conflicts = running.registry.conflicts([spec for spec, _ in pairs])
+            for each in conflicts:
+                running.bus.publish(None, TaskRejected, None, each.spec.name, each.kind, each.reason)
+            if not conflicts:
+                actors = [Actor(running, next_id(), spec, policy) for spec, policy in pairs]
+                for actor in actors:
+                    running.registry.insert(actor)
+        if conflicts:
+            raise _error(conflicts)
+        self._launch(actors)
+        return actors
+
+    def submit(self, spec: TaskSpec, policy: Policy, key: str, admission: slots.Admission) -> Actor:
+        """Put a task into a slot. Its outcome says whether it was admitted."""
+        running = self._running
+        actor = Actor(running, next_id(), spec, policy)
+        actor.slot = key
+        with running.lock:
+            running.refuse_when_closing()
+            running.registry.queued[actor.id] = actor
+            running.unfinished += 1
+            old = self._slots.get(key, slots.Idle())
+            new, effects = slots.submit(old, actor.id, admission, running.config.slot_capacity)
+            self._enter(key, old, new)
+        self._apply(key, effects)
+        return actor
+
+    def withdraw(self, actor: Actor) -> bool:
+        """Take a task out of the line of its slot; False if it waits no longer."""
+        running, key = self._running, actor.slot
+        with running.lock:
+            old = slots.Idle() if key is None else self._slots.get(key, slots.Idle())
+            if key is None or isinstance(old, slots.Idle) or actor.id not in old.line:
+                return False
+            self._enter(key, old, slots.withdraw(old, actor.id))
+        self._cancel_queued(actor, CancelReason.REQUESTED)
+        return True
+
+    def cancel_queued(self) -> None:
+        """End every task that waits in a line: the supervisor shuts down."""
+        running = self._running
+        with running.lock:
+            waiting = [
+                running.registry.queued[id]
+                for slot in self._slots.values()
+                if not isinstance(slot, slots.Idle)
+                for id in slot.line
+            ]
+            for key, slot in list(self._slots.items()):
+                if not isinstance(slot, slots.Idle):
+                    self._enter(key, slot, slot._replace(line=()))
+        for actor in waiting:
+            self._cancel_queued(actor, CancelReason.SHUTDOWN)
+
+    def slot_is_free(self, actor: Actor) -> None:
+        """The thread of an owner has ended: the next in line starts."""
+        if (key := actor.slot) is None:
+            return
+        with self._running.lock:
+            effects = self._owner_gone(key, actor.id)
+        self._apply(key, effects)
+
+    # Threads
+
+    def _launch(self, actors: Sequence[Actor], *, counted: bool = False) -> None:
+        """Start the threads of registered actors, then let all of them go; or none.
+
+        counted: they are in `unfinished` already.
+        """
+        running, name = self._running, self._running.config.name
+        try:
+            for actor in actors:
+                actor.thread = running.clock.spawn(actor.main, f"{name}:{actor.name}")
+        except BaseException as error:
+            self._take_back(actors)
+            if not isinstance(error, RuntimeError):
+                raise
+            reason = f"the operating system refused a thread: {error_text(error)}"
+            for actor in actors:
+                if not counted:
+                    running.bus.publish(
+                        None, TaskRejected, actor.id, actor.name, RejectionKind.CAPACITY, reason
+                    )
+            raise CapacityExceeded(f"{reason}; nothing was registered, stop some tasks first") from error
+        gates = [actor.gate for actor in actors]
+        with running.lock:
+            if not (closing := running.closing):
+                if not counted:
+                    running.unfinished += len(actors)
+                for actor in actors:
+                    actor.gate = None
+                    running.bus.publish(None, TaskAdded, actor.id, actor.name)
+                    if actor.token.canceled:  # replaced before it was in
+                        running.claim(actor, actor.token.reason or CancelReason.REPLACED)
+        if closing:
+            self._take_back(actors)
+            running.refuse_when_closing()
+        for gate in gates:
+            if gate is not None:
+                gate.open()
+
+    def _take_back(self, actors: Iterable[Actor]) -> None:
+        with self._running.lock:
+            for actor in actors:
+                self._running.registry.remove(actor)
+                actor.closed = True
+        for actor in actors:
+            if actor.gate is not None:
+                actor.gate.open()
+        self._running.inbox.ring()  # a shutdown may wait for them to be gone
+
+    # Slots
+
+    def _apply(self, key: str, effects: Iterable[slots.Effect]) -> None:
+        running, todo = self._running, deque(effects)
+        while todo:
+            effect = todo.popleft()
+            with running.lock:
+                actor = running.registry.find(effect.id)
+            if actor is None:
+                continue
+            match effect:
+                case slots.Start():
+                    if not self._start(actor):
+                        with running.lock:
+                            todo.extend(self._owner_gone(key, actor.id))
+                case slots.StopOwner():
+                    with running.lock:
+                        running.claim(actor, CancelReason.REPLACED)
+                    running.call_back(actor.token.seal(CancelReason.REPLACED) or [])
+                case slots.Reject():
+                    self._refuse(actor, effect.kind, effect.reason)
+                case _:
+                    assert_never(effect)
+
+    def _start(self, actor: Actor) -> bool:
+        """Register and launch the new owner of a slot; False if it is refused."""
+        running = self._running
+        with running.lock:
+            conflicts = running.registry.conflicts([actor.spec])
+            if not conflicts and not running.closing:
+                running.registry.insert(actor)
+        if conflicts:
+            self._refuse(actor, conflicts[0].kind, conflicts[0].reason)
+            return False
+        try:
+            running.refuse_when_closing()
+            self._launch([actor], counted=True)
+        except ShuttingDown:
+            self._cancel_queued(actor, CancelReason.SHUTDOWN)
+            return False
+        except CapacityExceeded as error:
+            self._refuse(actor, RejectionKind.CAPACITY, str(error))
+            return False
+        return True
+
+    def _owner_gone(self, key: str, id: int) -> list[slots.Effect]:
+        # holds running.lock
+        old = self._slots.get(key, slots.Idle())
+        new, effects = slots.owner_gone(old, id)
+        self._enter(key, old, new)
+        return effects
+
+    def _enter(self, key: str, old: slots.Slot, new: slots.Slot) -> None:
+        # holds running.lock
+        if isinstance(new, slots.Idle):
+            self._slots.pop(key, None)
+        else:
+            self._slots[key] = new
+        if old[0:1] != new[0:1] or old.label != new.label:
+            self._running.bus.publish(None, SlotChanged, key, new.label)
+
+    def _refuse(self, actor: Actor, kind: RejectionKind, reason: str) -> None:
+        running = self._running
+        with running.lock:
+            running.registry.queued.pop(actor.id, None)
+        running.bus.publish(None, TaskRejected, actor.id, actor.name, kind, reason)
+        self._settle(actor, TaskOutcome(kind=OutcomeKind.REJECTED, reason=reason, rejection=kind))
+
+    def _cancel_queued(self, actor: Actor, reason: CancelReason) -> None:
+        running = self._running
+        with running.lock:
+            running.registry.queued.pop(actor.id, None)
+        actor.token.seal(reason)
+        publish, id, name = running.bus.publish, actor.id, actor.name
+        publish(None, TaskCancelRequested, id, name, reason)
+        publish(None, TaskFinished, id, name, OutcomeKind.CANCELED, 0, None)
+        publish(None, TaskRemoved, id, name)
+        self._settle(actor, TaskOutcome(kind=OutcomeKind.CANCELED))
+
+    def _settle(self, actor: Actor, outcome: TaskOutcome) -> None:
+        if actor.outcome.set(outcome):
+            self._running.one_less()
+
+
+def _error(conflicts: list[Conflict]) -> TaskAlreadyExists | CapacityExceeded:
+    for each in conflicts:
+        if each.kind is RejectionKind.ALREADY_EXISTS:
+            return TaskAlreadyExists(each.reason)
+    return CapacityExceeded(conflicts[0].reason)

@@ -1,0 +1,264 @@
+"""The running side of a supervisor: its thread, and what everybody else leaves for it.
+
+One thread consumes what actors put on its inbox: it hands on their events, ends the tasks whose
+threads have ended, keeps the heap of deadlines, and carries out the shutdown. It never runs user
+code and never waits for any.
+
+Lock order: `Watch` -> `Running.lock` -> `CancelToken.lock` -> `Deadlines`, `EventBus`, `Promise`,
+`Permits` (leaves). Nothing below takes one above, and no user code runs under any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from supervisor.kernel.backoff import Draws, default_rng
+from supervisor.kernel.bus import EventBus
+from supervisor.kernel.cancellation import CancelReason, run_callbacks
+from supervisor.kernel.clock import Clock, ThreadHandle, current_ident
+from supervisor.kernel.deadlines import VERDICT, Deadlines
+from supervisor.kernel.errors import CapacityExceeded, ReentrantCall, ShuttingDown
+from supervisor.kernel.inbox import AT_ONCE, Inbox, Message
+from supervisor.kernel.log import library_logger
+from supervisor.kernel.permits import Permits
+from supervisor.kernel.text import error_text
+from supervisor.tasks.actor import Actor
+from supervisor.tasks.admission import Admissions
+from supervisor.tasks.config import SupervisorConfig
+from supervisor.tasks.lifecycle import TaskCancelRequested, TaskFinished, TaskRemoved
+from supervisor.tasks.outcome import OutcomeKind, TaskOutcome
+from supervisor.tasks.registry import Registry
+from supervisor.tasks.shutdown import Shutdown
+
+__all__ = ["BATCH", "Running"]
+
+BATCH = 32  # threads that are woken together
+_PATIENT = 0.005  # seconds a deadline may wait for a busy inbox
+
+
+class Running:
+    """State and thread of one supervisor."""
+
+    def __init__(self, config: SupervisorConfig, clock: Clock, rng: Draws | None) -> None:
+        self.config = config
+        self.clock = clock
+        self.rng = rng or default_rng()
+        self.inbox = Inbox(clock)
+        self.deadlines = Deadlines(clock, self.inbox.ring)
+        self.bus = EventBus(
+            clock,
+            self.inbox,
+            name=config.name,
+            capacity=config.event_capacity,
+            subscriber_capacity=config.subscriber_capacity,
+        )
+        limit = config.max_concurrent
+        self.permits = None if limit is None else Permits(clock, limit)
+        self.lock = clock.lock()  # guards the five fields below, and `claimed` of each actor
+        self.registry = Registry(config.max_tasks)
+        self.admissions = Admissions(self)
+        self.unfinished = 0  # tasks without an outcome, those in the line of a slot included
+        self.closing = False  # only ever set; may be read, and set from a signal handler, without the lock
+        self.thread: ThreadHandle | None = None
+        self.emptied = clock.condition(self.lock)  # unfinished == 0, or closing
+        self.shutdown = Shutdown(self)
+        self._actors: dict[int, Actor] = {}  # by ident of the thread
+        self._helpers: dict[int, ThreadHandle] = {}  # run callbacks of the user, by ident
+        self._batch_full = False
+        self._over = False
+
+    # Called by any thread
+
+    def start(self) -> bool:
+        """Start the supervising thread; False if it runs already."""
+        with self.lock:
+            self.refuse_when_closing()
+            if self.thread is not None:
+                return False
+            try:
+                self.thread = self.clock.spawn(self._main, self.config.name)
+            except RuntimeError as error:
+                raise CapacityExceeded(f"no thread for the supervisor: {error_text(error)}") from error
+        self.bus.start()
+        return True
+
+    def refuse_when_closing(self) -> None:
+        """Raise ShuttingDown once a shutdown was asked for."""
+        if self.closing:
+            raise ShuttingDown(
+                f"supervisor {self.config.name!r} is shutting down or has; make a new one for new work"
+            )
+
+    def check_not_inside(self, actor: Actor | None, call: str, instead: str) -> None:
+        """Raise ReentrantCall in the body of `actor`; without one, in any body or subscriber."""
+        ident = current_ident()
+        inside = self._actors.get(ident)
+        if actor is not None:
+            if inside is not actor:
+                return
+            where = f"the body of task {actor.name!r}"
+        elif inside is not None:
+            where = f"the body of task {inside.name!r}"
+        elif self.bus.is_delivering(ident):
+            where = "a subscriber"
+        elif ident in self._helpers:
+            where = "an on_cancel callback"
+        else:
+            return
+        raise ReentrantCall(f"{call}() inside {where} would wait for itself; {instead}")
+
+    def claim(self, actor: Actor, reason: CancelReason) -> bool:
+        """Take the one right to stop a task; the caller then cancels its token. Holds the lock."""
+        if actor.claimed or actor.closed or actor.ended or actor.gate is not None:
+            return False
+        actor.claimed = True
+        self.bus.publish(actor, TaskCancelRequested, actor.id, actor.name, reason)
+        grace = self.config.grace_seconds
+        give_up = partial(self.give_up, actor, f"did not stop within {grace:g} s")
+        actor.grace = self.deadlines.call_at(self.clock.monotonic() + grace, give_up, VERDICT)
+        return True
+
+    def wait_until_empty(self, timeout: float | None) -> bool:
+        """Block until every task has its outcome; True if so."""
+        with self.lock:
+            return self.emptied.wait_for(lambda: self.unfinished == 0, timeout)
+
+    # Called by an actor: a `Host`
+
+    def actor_started(self, actor: Actor) -> None:
+        self._actors[current_ident()] = actor
+
+    def actor_ended(self, actor: Actor, outcome: TaskOutcome) -> None:
+        self._actors.pop(current_ident(), None)
+        self.inbox.post(partial(self._reap, actor, outcome))
+
+    def call_back(self, callbacks: list[Callable[[], object]]) -> None:
+        """Run callbacks on a thread of their own: one that blocks holds up nobody."""
+        if not callbacks:
+            return
+
+        def run() -> None:
+            ident = current_ident()
+            ready.wait()
+            run_callbacks(callbacks)
+            self._helpers.pop(ident, None)
+
+        ready = self.clock.latch()
+        try:
+            thread = self.clock.spawn(run, f"{self.config.name}:cancel")
+        except RuntimeError as error:
+            library_logger().error("no thread for on_cancel callbacks: %s", error_text(error))
+            run_callbacks(callbacks)  # late is better than never
+            return
+        if thread.ident is not None:
+            self._helpers[thread.ident] = thread
+        ready.open()
+
+    # The supervising thread
+
+    def _main(self) -> None:
+        try:
+            while not self._over:
+                self._step(self.inbox.take(self._patience))
+        finally:
+            self._abandon()
+
+    def _step(self, message: Message | None) -> None:
+        """Do one round: messages first, then a batch of what is due."""
+        self._batch_full = False
+        handled = 0
+        while message is not None:
+            self._run(message)
+            handled += 1
+            message = self.inbox.take_waiting() if handled < 2 * BATCH else None
+        self._run(self.bus.pump)
+        if self.inbox.quiet or self.deadlines.late_by() > _PATIENT:
+            self._batch_full = self._run_due() == BATCH
+        self.shutdown.step()
+
+    def _patience(self) -> float | None:
+        if self._over or self.bus.waiting:
+            return AT_ONCE
+        left = self.deadlines.seconds_left()
+        if self.shutdown.busy or (self._batch_full and left == 0.0):
+            return self.clock.breath
+        return left
+
+    def _run(self, message: Message) -> None:
+        try:
+            message()
+        except Exception:
+            library_logger().exception("fault in the supervisor library")
+
+    def _run_due(self) -> int:
+        try:
+            return self.deadlines.run_due(BATCH)
+        except Exception:
+            library_logger().exception("fault in the supervisor library")
+            return 0
+
+    def give_up(self, actor: Actor, reason: str) -> None:
+        """End a task although its thread runs: `Host`. On the supervising thread."""
+        self.bus.pump()  # what it said so far still counts
+        stack = actor.stack()
+        with self.lock:
+            if actor.ended or actor.closed or actor.id not in self.registry.live:
+                return
+            actor.closed = actor.claimed = True
+            self.registry.give_up(actor)
+        self.call_back(actor.token.seal(CancelReason.TIMEOUT) or [])
+        if stack:
+            reason = f"{reason}; it is stuck at:\n{stack}"
+        outcome = TaskOutcome(kind=OutcomeKind.FORCE_ABORTED, reason=reason, attempts=actor.progress.attempt)
+        self.finish(actor, outcome)
+
+    def _reap(self, actor: Actor, outcome: TaskOutcome) -> None:
+        """The thread of an actor has nothing more to do."""
+        if actor.thread is not None:
+            actor.thread.join(1.0)
+        if actor.grace is not None:
+            actor.grace.cancel()
+        with self.lock:
+            given_up = actor.closed
+            self.registry.remove(actor)
+        if given_up:
+            self.admissions.slot_is_free(actor)
+        else:
+            self.finish(actor, outcome, lambda: self.admissions.slot_is_free(actor))
+
+    def finish(self, actor: Actor, outcome: TaskOutcome, then: Callable[[], None] | None = None) -> None:
+        """Tell the end of a task: TaskFinished, the outcome, TaskRemoved. On the supervising thread."""
+        publish, id, name = self.bus.publish_now, actor.id, actor.name
+        publish(TaskFinished, id, name, outcome.kind, outcome.attempts, outcome.reason)
+        actor.outcome.set(outcome)
+        publish(TaskRemoved, id, name)
+        if then is not None:
+            then()
+        self.one_less()
+
+    def one_less(self) -> None:
+        """A task has got its outcome."""
+        with self.lock:
+            self.unfinished -= 1
+            if self.unfinished == 0:
+                self.emptied.notify_all()
+
+    def end(self, drain: float) -> None:
+        """Deliver the last events and leave the loop. On the supervising thread."""
+        end = self.clock.monotonic() + drain
+        self.bus.close(drain)
+        for thread in list(self._helpers.values()):
+            thread.join(max(0.0, end - self.clock.monotonic()))
+        self._over = True
+
+    def _abandon(self) -> None:
+        """The thread ends: whoever still waits must not wait for ever."""
+        with self.lock:
+            left = list(self.registry)
+            self.closing = True
+            self.unfinished = 0
+            self.emptied.notify_all()
+        for actor in left:
+            actor.outcome.set(None)
+        self.shutdown.ended()

@@ -1,0 +1,436 @@
+"""`Supervisor`: the public face of the layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol, Self
+
+from supervisor.kernel.arguments import callable_name, count_or_none, patience, seconds, text
+from supervisor.kernel.backoff import Draws
+from supervisor.kernel.bus import Event, EventStream, Subscription
+from supervisor.kernel.cancellation import CancelReason
+from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
+from supervisor.kernel.errors import (
+    AlreadyRunning,
+    CapacityExceeded,
+    ForkedProcess,
+    GraceExceeded,
+    ShuttingDown,
+    SupervisorError,
+    TaskAlreadyExists,
+)
+from supervisor.kernel.log import library_logger
+from supervisor.kernel.text import error_text, shown
+from supervisor.tasks import process
+from supervisor.tasks.actor import Actor
+from supervisor.tasks.config import SupervisorConfig
+from supervisor.tasks.decorators import TaskDecorators
+from supervisor.tasks.handle import TaskHandle, TaskInfo, snapshot
+from supervisor.tasks.outcome import TaskOutcome
+from supervisor.tasks.registry import TaskId
+from supervisor.tasks.running import Running
+from supervisor.tasks.signals import forwarded
+from supervisor.tasks.slot import Admission
+from supervisor.tasks.spec import TaskDefaults, TaskSpec, resolve
+
+__all__ = ["Supervisor", "Target"]
+
+Target = TaskHandle | TaskId | int | str
+_STOP_POLL = 0.05  # seconds between two looks at a `stop` event, which offers nothing better
+_EXIT_MARGIN = 0.25  # seconds beyond exit_grace to hand on what is queued
+
+
+class StopEvent(Protocol):
+    """What `run(stop=)` looks at: `threading.Event`, or anything with `is_set`."""
+
+    def is_set(self) -> bool: ...
+
+
+class Supervisor(TaskDecorators):
+    """Keeps tasks running, each on a thread of its own. Building one starts nothing.
+
+    As a context manager it starts on entry, and on exit it shuts down with grace. Every method may
+    be called from any thread, also from a task body or a subscriber; where that would wait for
+    itself it raises `ReentrantCall`. In a forked child every method raises `ForkedProcess`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_declared",
+        "_defaults",
+        "_forked",
+        "_ran",
+        "_running",
+        "received_signal",
+    )
+
+    def __init__(
+        self,
+        config: SupervisorConfig | None = None,
+        *,
+        defaults: TaskDefaults | None = None,
+        subscribers: Iterable[Callable[[Any], object]] = (),
+        clock: Clock | None = None,
+        rng: Draws | None = None,
+    ) -> None:
+        """Check the settings.
+
+        defaults: for settings that a spec inherits.  subscribers: callables, as for `subscribe`.
+        clock: for tests, see `supervisor.testing.VirtualClock`.  rng: anything with `random()`, for
+        the jitter of backoffs.
+        """
+        if not isinstance(config, SupervisorConfig | None):
+            raise TypeError(f"config must be a SupervisorConfig, got {shown(config)}")
+        if not isinstance(defaults, TaskDefaults | None):
+            raise TypeError(f"defaults must be TaskDefaults, got {shown(defaults)}")
+        if rng is not None and not callable(getattr(rng, "random", None)):
+            raise TypeError(f"rng must have a method random(), got {shown(rng)}")
+        self._running = Running(config or SupervisorConfig(), clock or SYSTEM_CLOCK, rng)
+        self._defaults = defaults or TaskDefaults()
+        self._declared: dict[str, TaskSpec] = {}  # by decorators, before the start
+        self._ran = False
+        self._forked = False
+        self.received_signal: int | None = None  # number of the first signal that ended `run`
+        for subscriber in subscribers:
+            self.subscribe(subscriber)
+
+    def __repr__(self) -> str:
+        running = self._running
+        state = "new" if running.thread is None else "shutting down" if running.closing else "running"
+        return f"<Supervisor {running.config.name!r} {state}, {len(running.registry.live)} tasks>"
+
+    @property
+    def config(self) -> SupervisorConfig:
+        """The settings."""
+        return self._running.config
+
+    @property
+    def defaults(self) -> TaskDefaults:
+        """The settings that specs inherit."""
+        return self._defaults
+
+    # Life
+
+    def start(self) -> Self:
+        """Start the supervising thread and the declared tasks; does nothing when started already.
+
+        Raises ShuttingDown once a shutdown was asked for: a supervisor is not reopened.
+        """
+        self.check_process()
+        if self._running.start():
+            process.register(self)
+            declared, self._declared = list(self._declared.values()), {}
+            self._admit(declared)
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, exc_type: type[BaseException] | None, *exc: object) -> None:
+        if exc_type is None:
+            self.shutdown()
+            return
+        try:
+            self.shutdown()
+        except SupervisorError as error:  # the one in flight is what counts
+            library_logger().error("after %s: %s", exc_type.__name__, error)
+
+    def request_shutdown(self) -> None:
+        """Ask for a shutdown and return at once. From anywhere, also a signal handler."""
+        self.check_process()
+        running = self._running
+        running.closing = True
+        running.inbox.post(partial(running.shutdown.begin, running.config.grace_seconds, requested=True))
+
+    def shutdown(self, grace: float | timedelta | None = None) -> None:
+        """Ask every task to stop, wait, and end the supervisor. Every caller gets the same result.
+
+        grace: seconds before the tasks that still run are given up; None takes that of the config.
+        Of several callers the shortest counts. Raises `GraceExceeded` when something was stuck,
+        `ReentrantCall` from a task body or a subscriber.
+        """
+        limit = self.config.grace_seconds if grace is None else seconds(grace, "grace")
+        self.check_process()
+        self._running.check_not_inside(None, "shutdown", "use request_shutdown()")
+        self._shut_down(limit, requested=True)
+
+    def _shut_down(self, grace: float, *, requested: bool) -> None:
+        running = self._running
+        with running.lock:
+            running.closing = True
+            thread = running.thread
+        if thread is None:
+            running.shutdown.result.set(())
+        else:
+            running.inbox.post(partial(running.shutdown.begin, grace, requested=requested))
+            running.shutdown.result.wait()
+            thread.join(1.0)
+        if stuck := running.shutdown.result.value:
+            raise GraceExceeded(stuck, running.shutdown.grace)
+
+    def run(
+        self, specs: Iterable[TaskSpec] = (), *, stop: StopEvent | None = None, signals: bool = True
+    ) -> list[TaskOutcome]:
+        """Run tasks in the foreground: add `specs`, block until every task has ended, shut down.
+
+        Ends early when `stop` is set, on SIGINT or SIGTERM (in the main thread, while `signals`),
+        or when somebody shuts the supervisor down; a second signal ends the grace at once. Returns
+        the outcomes in the order of `specs`. Raises `GraceExceeded` when something was stuck,
+        `AlreadyRunning` for a second call, and what `add_all` raises, which does not use it up.
+        """
+        self.check_process()
+        running = self._running
+        running.check_not_inside(None, "run", "use add_all()")
+        if stop is not None and not callable(getattr(stop, "is_set", None)):
+            raise TypeError(f"stop must be an Event with is_set(), got {shown(stop)}")
+        with running.lock:
+            if self._ran:
+                raise AlreadyRunning("run() was called before; make a new Supervisor to run again")
+            self._ran = True
+        try:
+            handles = self.add_all(specs)
+        except BaseException:
+            self._ran = False
+            raise
+        try:
+            if signals:
+                with forwarded(self._on_signal):
+                    self._run_to_the_end(stop)
+            else:
+                self._run_to_the_end(stop)
+        except GraceExceeded:
+            raise
+        except BaseException:
+            self.__exit__(BaseException)
+            raise
+        return [outcome for each in handles if (outcome := each.outcome) is not None]
+
+    def _run_to_the_end(self, stop: StopEvent | None) -> None:
+        running, requested = self._running, False
+        poll = None if stop is None else _STOP_POLL
+        while not requested:
+            if stop is not None and stop.is_set():
+                requested = True
+                break
+            with running.lock:
+                running.emptied.wait_for(lambda: running.unfinished == 0 or running.closing, poll)
+                if running.closing:
+                    requested = True
+                elif running.unfinished == 0:
+                    running.closing = True  # in the same breath: nobody gets in between
+                    break
+        self._shut_down(self.config.grace_seconds, requested=requested)
+
+    def _on_signal(self, number: int) -> None:
+        self._running.inbox.post(partial(self._handle_signal, number))
+
+    def _handle_signal(self, number: int) -> None:
+        # on the supervising thread
+        if self.received_signal is None:
+            self.received_signal = number
+            self._running.shutdown.begin(self.config.grace_seconds, requested=True)
+        else:
+            self._running.shutdown.begin(0.0, requested=True)
+
+    def wait(self, timeout: float | timedelta | None = None) -> bool:
+        """Block until no task is registered, at most `timeout` seconds; True if so.
+
+        Stuck tasks don't count. Raises `ReentrantCall` from a task body or a subscriber.
+        """
+        limit = patience(timeout, "timeout")
+        self.check_process()
+        self._running.check_not_inside(None, "wait", "subscribe to TaskFinished")
+        return self._running.wait_until_empty(limit)
+
+    # Tasks
+
+    def add(self, spec: TaskSpec) -> TaskHandle:
+        """Register a task and return; it runs on its own thread. Starts the supervisor if need be.
+
+        Raises TaskAlreadyExists for a name in use, CapacityExceeded at `max_tasks` or when the
+        operating system refuses a thread, ShuttingDown.
+        """
+        return self.add_all((spec,))[0]
+
+    def add_all(self, specs: Iterable[TaskSpec]) -> list[TaskHandle]:
+        """Register tasks, all or none; raises like `add`, also for a name that occurs twice."""
+        self.check_process()
+        wanted = list(specs)
+        for each in wanted:
+            _check_spec(each)
+        self.start_if_needed()
+        return self._admit(wanted)
+
+    def submit(
+        self, spec: TaskSpec, *, slot: str | None = None, admission: Admission = Admission.QUEUE
+    ) -> TaskHandle:
+        """Put a task into a slot: one owner at a time, and a rule for who comes later.
+
+        slot: key; None takes the task's name. A task that is refused ends REJECTED, its body never
+        runs. Raises ShuttingDown.
+        """
+        self.check_process()
+        _check_spec(spec)
+        key = spec.name if slot is None else text(slot, "slot")
+        if not isinstance(admission, Admission):
+            raise TypeError(f"admission must be an Admission, got {shown(admission)}")
+        self.start_if_needed()
+        policy = resolve(spec, self._defaults)
+        return TaskHandle(self, self._running.admissions.submit(spec, policy, key, admission))
+
+    def get(self, target: Target) -> TaskHandle | None:
+        """Return the handle of a registered, queued or stuck task; None for any other."""
+        self.check_process()
+        actor = self._find(target)
+        return None if actor is None else TaskHandle(self, actor)
+
+    def tasks(self) -> list[TaskInfo]:
+        """Return a snapshot of every task, stuck and queued ones included, in the order of ids."""
+        self.check_process()
+        with self._running.lock:
+            actors = sorted(self._running.registry, key=lambda actor: actor.id)
+        return [snapshot(actor) for actor in actors if actor.gate is None or actor.slot is not None]
+
+    def remove(self, target: Target) -> bool:
+        """Ask a task to stop and return. True for the one caller that claimed it.
+
+        Its `on_cancel` callbacks run here, on the calling thread. False for an unknown target, one
+        that was asked to stop before, and a stuck one.
+        """
+        self.check_process()
+        actor = self._find(target)
+        return actor is not None and self._remove(actor)
+
+    def _remove(self, actor: Actor) -> bool:
+        running = self._running
+        if running.admissions.withdraw(actor):
+            return True
+        with running.lock:
+            claimed = running.claim(actor, CancelReason.REQUESTED)
+        if claimed:
+            actor.token.cancel(CancelReason.REQUESTED)
+        return claimed
+
+    def cancel(self, target: Target, *, timeout: float | timedelta | None = None) -> bool:
+        """Ask a task to stop and wait until it has ended, so that its name is free.
+
+        True for the one caller that claimed it. A body that does not stop is given up after the
+        grace of the config. Raises TimeoutError when `timeout` seconds are over; the stop goes on.
+        `ReentrantCall` from the task's own body.
+        """
+        limit = patience(timeout, "timeout")
+        self.check_process()
+        actor = self._find(target)
+        if actor is None:
+            return False
+        self._running.check_not_inside(actor, "cancel", "use remove(), or return from the body")
+        claimed = self._remove(actor)
+        if not actor.outcome.wait(limit):
+            raise TimeoutError(
+                f"task {actor.name!r} (#{actor.id}) has not ended within {limit:g} s; it was asked to stop"
+            )
+        return claimed
+
+    # Events
+
+    def subscribe(
+        self,
+        callback: Callable[[Any], object],
+        *,
+        kinds: Iterable[type[Event] | str] | None = None,
+        name: str | None = None,
+        capacity: int | None = None,
+        dedicated: bool = False,
+    ) -> Subscription:
+        """Call `callback(event)` for every event from now on, in order, never twice at once.
+
+        kinds: event classes (with all below them) or labels; None takes all.  name: for diagnostics.
+        capacity: events that may wait for it, beyond that the newest are dropped and counted.
+        dedicated: give it a thread of its own, so that a slow one delays no others.
+        """
+        self.check_process()
+        if not callable(callback):
+            raise TypeError(f"a subscriber must be callable, got {shown(callback)}")
+        size = count_or_none(capacity, "capacity")
+        label = callable_name(callback) if name is None else text(name, "name")
+        attached = getattr(callback, "attached", None)
+        if callable(attached):
+            attached(self._running.clock)
+        try:
+            return self._running.bus.subscribe(
+                callback, kinds=kinds, name=label, capacity=size, dedicated=dedicated
+            )
+        except RuntimeError as error:
+            raise CapacityExceeded(f"no thread to deliver events: {error_text(error)}") from error
+
+    def events(self, *kinds: type[Event] | str) -> EventStream:
+        """Return a blocking iterator over events from now to the end of the supervisor."""
+        self.check_process()
+        return self._running.bus.stream(kinds or None)
+
+    # Inside
+
+    def check_process(self) -> None:
+        """Raise ForkedProcess in a forked child."""
+        if self._forked:
+            raise ForkedProcess(
+                f"supervisor {self.config.name!r} belongs to the parent process, its threads do not exist "
+                "here; make a new Supervisor in the child"
+            )
+
+    def check_not_inside(self, actor: Actor, call: str, instead: str) -> None:
+        """Raise ReentrantCall in the body of `actor`."""
+        self._running.check_not_inside(actor, call, instead)
+
+    def start_if_needed(self) -> None:
+        """Start, unless that was done."""
+        if self._running.thread is None:
+            self.start()
+        else:
+            self._running.refuse_when_closing()
+
+    def _admit(self, specs: list[TaskSpec]) -> list[TaskHandle]:
+        pairs = [(spec, resolve(spec, self._defaults)) for spec in specs]
+        return [TaskHandle(self, actor) for actor in self._running.admissions.admit(pairs)] if pairs else []
+
+    def _find(self, target: Target) -> Actor | None:
+        if isinstance(target, TaskHandle):
+            return target._actor if target._supervisor is self else None  # pyright: ignore[reportPrivateUsage]
+        if isinstance(target, bool) or not isinstance(target, int | str):
+            raise TypeError(f"target must be a TaskHandle, a TaskId or a name, got {shown(target)}")
+        with self._running.lock:
+            actor = self._running.registry.find(target)
+            return None if actor is None or (actor.gate is not None and actor.slot is None) else actor
+
+    def _declare(self, spec: TaskSpec) -> None:
+        self.check_process()
+        if self._running.thread is not None:
+            self.add(spec)
+            return
+        with self._running.lock:
+            if self._running.closing:
+                raise ShuttingDown(f"supervisor {self.config.name!r} is shutting down or has")
+            if spec.name in self._declared:
+                raise TaskAlreadyExists(f"a task named {spec.name!r} is declared; choose another name")
+            self._declared[spec.name] = spec
+
+    def begin_exit(self) -> None:
+        running = self._running
+        running.closing = True
+        grace = running.config.exit_seconds
+        running.inbox.post(partial(running.shutdown.begin, grace, requested=True, drain=grace))
+
+    def await_exit(self) -> None:
+        self._running.shutdown.result.wait(self.config.exit_seconds + _EXIT_MARGIN)
+
+    def forked(self) -> None:
+        self._forked = True
+
+
+def _check_spec(spec: object) -> None:
+    if not isinstance(spec, TaskSpec):
+        raise TypeError(
+            f"a task must be a TaskSpec, got {shown(spec)}; use TaskSpec.once(name, task) or another"
+        )
