@@ -780,34 +780,28 @@ def test_threads_that_chase_each_other_at_one_instant_are_reported(clock, monkey
 
 
 def test_a_ctrl_c_while_driving_leaves_the_clock_usable(clock):
-    in_body = threading.Event()
     gate = threading.Event()
     log: list[float] = []
 
     def body() -> None:
         clock.sleep(1)
-        in_body.set()
         gate.wait()
         clock.sleep(1)
         log.append(clock.monotonic())
 
-    def interrupts() -> None:
-        in_body.wait()
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
     handle = clock.spawn(body, "t")
-    killer = threading.Thread(target=interrupts)
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # it may be ignored, in a background job
-    killer.start()
+    before = signal.signal(signal.SIGALRM, interrupt)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2, 0.05)  # again, should it come just before the wait
         with pytest.raises(KeyboardInterrupt):
             clock.advance(10)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
         gate.set()
-        signal.signal(signal.SIGINT, before)
-    killer.join()
     handle.join()
     assert log == [2.0]
 
