@@ -5,6 +5,9 @@ Not supervisord, the process manager: this library supervises threads inside a P
 
 from __future__ import annotations
 
+import os as _os
+import warnings as _warnings
+
 from supervisor.kernel.backoff import BackoffPolicy, Jitter
 from supervisor.kernel.bus import Event, EventsDropped, SubscriberFailed, Subscription
 from supervisor.kernel.cancellation import CancelReason, CancelToken
@@ -113,3 +116,12 @@ __all__ = [
     "current_context",
 ]
 __version__ = "0.1.0"
+
+if _os.path.exists(_os.path.join(_os.path.dirname(__file__), "supervisord.py")):
+    _warnings.warn(
+        "the process manager supervisord is installed into the same folder as threadvisor, and each has "
+        "overwritten files of the other; give them separate environments, or restore this one with: "
+        "pip install --force-reinstall --no-deps threadvisor",
+        RuntimeWarning,
+        stacklevel=2,
+    )

@@ -103,7 +103,17 @@ class WatchObserver(Protocol):
 class Watch:
     """The deadline of one attempt."""
 
-    __slots__ = ("_deadlines", "_lock", "_observer", "_over", "_overrun", "_pending", "_won", "deadline")
+    __slots__ = (
+        "_deadlines",
+        "_lock",
+        "_observer",
+        "_over",
+        "_overrun",
+        "_pending",
+        "_returned",
+        "_won",
+        "deadline",
+    )
 
     def __init__(
         self, deadlines: Deadlines, deadline: float, overrun: float | None, observer: WatchObserver
@@ -114,6 +124,7 @@ class Watch:
         self._observer = observer
         self._lock = deadlines.clock.lock()  # guards the fields below; held while the verdict is told
         self._won: bool | None = None  # True: the body; False: the deadline
+        self._returned = False  # written once by the body's thread, without the lock
         self._over = False
         self._pending: list[Deadline] = []
         with self._lock:
@@ -124,6 +135,7 @@ class Watch:
 
         Nobody may have looked at the deadline yet: then the clock decides, not who looks first.
         """
+        self._returned = True  # from here on the deadline leaves the decision to this thread
         late = self._deadlines.clock.monotonic() - self.deadline > 1e-9  # sums of floats are not exact
         after = None
         with self._lock:
@@ -144,7 +156,7 @@ class Watch:
 
     def _expire(self) -> None:
         with self._lock:
-            after = self._lose() if self._won is None else None
+            after = self._lose() if self._won is None and not self._returned else None
         if after is not None:
             after()
 

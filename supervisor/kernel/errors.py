@@ -38,17 +38,17 @@ _SHOWN_TASKS = 10  # stuck tasks spelled out in a message; the rest are counted
 class TaskError(Exception):
     """A failure that a body states on purpose; raise one of its subclasses.
 
-    reason: for people; it is also `str(error)`.  exit_code: kept on the outcome.
-    Raises TypeError for a reason that is no str, or an exit code that is no int.
+    reason: for people; it is also `str(error)`. An exception or any other object is taken as text.
+    exit_code: kept on the outcome. Raises TypeError for an exit code that is no int.
     """
 
     reason: str = ""  # class-level, so that a subclass which skips __init__ still has both
     exit_code: int | None = None
 
-    def __init__(self, reason: str, *, exit_code: int | None = None) -> None:
-        _check_reason(type(self).__name__, reason, exit_code)
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, reason: object, *, exit_code: int | None = None) -> None:
+        _check_exit_code(type(self).__name__, exit_code)
+        self.reason = _text(reason)
+        super().__init__(self.reason)
         self.exit_code = exit_code
 
 
@@ -155,10 +155,15 @@ def _innermost(stack: str) -> str:
     return "is at " + ": ".join(lines[places[-1] if places else -1 :])[:300]
 
 
-def _check_reason(kind: str, reason: object, exit_code: object) -> None:
-    if not isinstance(reason, str):
-        raise TypeError(
-            f"reason of {kind} must be a str, got {reason!r}; write {kind}(str(error)) from error"
-        )
+def _text(reason: object) -> str:
+    """Return any reason as text: a wrong type must not turn a `Fatal` into a retryable TypeError."""
+    if isinstance(reason, str):
+        return reason
+    from supervisor.kernel.text import message_text, shown  # which imports this file
+
+    return message_text(reason) if isinstance(reason, BaseException) else shown(reason)
+
+
+def _check_exit_code(kind: str, exit_code: object) -> None:
     if exit_code is not None and (isinstance(exit_code, bool) or not isinstance(exit_code, int)):
         raise TypeError(f"exit_code of {kind} must be an int or None, got {exit_code!r}")

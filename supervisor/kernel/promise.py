@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from supervisor.kernel.cancellation import CancelToken
 from supervisor.kernel.clock import Clock, Latch
 
 __all__ = ["Promise"]
@@ -43,8 +44,11 @@ class Promise(Generic[T]):
         """The result, None before."""
         return None if self._value is None else self._value[0]
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until the result is there, at most `timeout` seconds; True if it is."""
+    def wait(self, timeout: float | None = None, token: CancelToken | None = None) -> bool:
+        """Block until the result is there, at most `timeout` seconds; True if it is.
+
+        token: of the waiting body, whose cancellation ends the wait too.
+        """
         if self._value is not None:
             return True
         latch = self._clock.latch()
@@ -55,8 +59,11 @@ class Promise(Generic[T]):
                 self._latches = []
             self._latches.append(latch)
         try:
-            latch.wait(timeout)
+            if token is None or token.watch(latch):
+                latch.wait(timeout)
         finally:
+            if token is not None:
+                token.unwatch(latch)
             with self._lock:
                 if self._latches is not None:
                     self._latches.remove(latch)

@@ -158,6 +158,11 @@ class Actor:
         return "" if self.ident is None or self.ended else stack_text(self.ident)
 
     @property
+    def current_token(self) -> CancelToken:
+        """What cancels the body that runs now."""
+        return self.token if self._context is None else self._context.token
+
+    @property
     def clock(self) -> Clock:
         return self._host.clock
 

@@ -67,14 +67,13 @@ class TaskHandle:
         """Block until the task has ended, at most `timeout` seconds, and return its outcome.
 
         From any thread, as often as wanted. Raises TimeoutError when the time is over,
-        `ReentrantCall` from the task's own body, `OutcomeUnavailable` if none can come any more.
+        `ReentrantCall` from the task's own body, `Canceled` in another body that is asked to stop
+        meanwhile, `OutcomeUnavailable` if none can come any more.
         """
         limit = patience(timeout, "timeout")
         self._supervisor.check_process()
         actor = self._actor
-        if not actor.outcome.done:
-            self._supervisor.check_not_inside(actor, "wait", "return from the body")
-        if not actor.outcome.wait(limit):
+        if not self._supervisor.wait_for_outcome(actor, limit, "wait", "return from the body"):
             raise TimeoutError(
                 f"task {self.name!r} (#{self.id}) has not ended within {limit:g} s; it goes on"
             )

@@ -109,15 +109,29 @@ class Running:
         raise ReentrantCall(f"{call}() inside {where} would wait for itself; {instead}")
 
     def claim(self, actor: Actor, reason: CancelReason) -> bool:
-        """Take the one right to stop a task; the caller then cancels its token. Holds the lock."""
+        """Take the one right to stop a task; the caller then cancels its token. Holds the lock.
+
+        In a shutdown its grace counts, otherwise the task has one of its own.
+        """
         if actor.claimed or actor.closed or actor.ended or actor.gate is not None:
             return False
         actor.claimed = True
         self.bus.publish(actor, TaskCancelRequested, actor.id, actor.name, reason)
+        if reason is CancelReason.SHUTDOWN:
+            return True
         grace = self.config.grace_seconds
         give_up = partial(self.give_up, actor, f"did not stop within {grace:g} s")
         actor.grace = self.deadlines.call_at(self.clock.monotonic() + grace, give_up, VERDICT)
         return True
+
+    def wait_for_outcome(self, actor: Actor, timeout: float | None) -> bool:
+        """Block until a task has its outcome; True if so. In a body that is canceled: `Canceled`."""
+        inside = self._actors.get(current_ident())
+        if inside is None:
+            return actor.outcome.wait(timeout)
+        if not (done := actor.outcome.wait(timeout, inside.current_token)):
+            inside.current_token.check()
+        return done
 
     def wait_until_empty(self, timeout: float | None) -> bool:
         """Block until every task has its outcome; True if so."""

@@ -44,6 +44,7 @@ class Shutdown:
         if self._begun:
             if self._deadline is not None and end < self._deadline.when:
                 self._deadline.cancel()
+                self.grace = grace
                 self._deadline = running.deadlines.call_at(end, self.give_up_all, VERDICT)
             return
         self._begun = True

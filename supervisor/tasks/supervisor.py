@@ -26,6 +26,7 @@ from supervisor.kernel.text import error_text, shown
 from supervisor.tasks import process
 from supervisor.tasks.actor import Actor
 from supervisor.tasks.config import SupervisorConfig
+from supervisor.tasks.context import current_context
 from supervisor.tasks.decorators import TaskDecorators
 from supervisor.tasks.handle import TaskHandle, TaskInfo, snapshot
 from supervisor.tasks.outcome import TaskOutcome
@@ -131,7 +132,10 @@ class Supervisor(TaskDecorators):
     def __exit__(self, exc_type: type[BaseException] | None, *exc: object) -> None:
         if exc_type is None:
             self.shutdown()
-            return
+        else:
+            self._shut_down_after(exc_type)
+
+    def _shut_down_after(self, exc_type: type[BaseException]) -> None:
         try:
             self.shutdown()
         except SupervisorError as error:  # the one in flight is what counts
@@ -202,8 +206,8 @@ class Supervisor(TaskDecorators):
                 self._run_to_the_end(stop)
         except GraceExceeded:
             raise
-        except BaseException:
-            self.__exit__(BaseException)
+        except BaseException as error:
+            self._shut_down_after(type(error))
             raise
         return [outcome for each in handles if (outcome := each.outcome) is not None]
 
@@ -318,16 +322,18 @@ class Supervisor(TaskDecorators):
 
         True for the one caller that claimed it. A body that does not stop is given up after the
         grace of the config. Raises TimeoutError when `timeout` seconds are over; the stop goes on.
-        `ReentrantCall` from the task's own body.
+        `ReentrantCall` from the task's own body, `Canceled` in another body that is asked to stop
+        meanwhile.
         """
         limit = patience(timeout, "timeout")
         self.check_process()
         actor = self._find(target)
         if actor is None:
             return False
-        self._running.check_not_inside(actor, "cancel", "use remove(), or return from the body")
+        instead = "use remove(), or return from the body"
+        self._running.check_not_inside(actor, "cancel", instead)
         claimed = self._remove(actor)
-        if not actor.outcome.wait(limit):
+        if not self.wait_for_outcome(actor, limit, "cancel", instead):
             raise TimeoutError(
                 f"task {actor.name!r} (#{actor.id}) has not ended within {limit:g} s; it was asked to stop"
             )
@@ -366,9 +372,16 @@ class Supervisor(TaskDecorators):
             raise CapacityExceeded(f"no thread to deliver events: {error_text(error)}") from error
 
     def events(self, *kinds: type[Event] | str) -> EventStream:
-        """Return a blocking iterator over events from now to the end of the supervisor."""
+        """Return a blocking iterator over events from now to the end of the supervisor.
+
+        In a task body it ends with the attempt's cancellation too. It subscribes at this call, with
+        the capacity of a subscriber.
+        """
         self.check_process()
-        return self._running.bus.stream(kinds or None)
+        stream = self._running.bus.stream(kinds or None)
+        if (context := current_context()) is not None:
+            context.on_cancel(stream.close)  # a body that iterates must not outlast its cancellation
+        return stream
 
     # Inside
 
@@ -380,9 +393,12 @@ class Supervisor(TaskDecorators):
                 "here; make a new Supervisor in the child"
             )
 
-    def check_not_inside(self, actor: Actor, call: str, instead: str) -> None:
-        """Raise ReentrantCall in the body of `actor`."""
+    def wait_for_outcome(self, actor: Actor, timeout: float | None, call: str, instead: str) -> bool:
+        """Block until `actor` has its outcome; True if so. Raises ReentrantCall in its own body."""
+        if actor.outcome.done:
+            return True
         self._running.check_not_inside(actor, call, instead)
+        return self._running.wait_for_outcome(actor, timeout)
 
     def start_if_needed(self) -> None:
         """Start, unless that was done."""
@@ -397,7 +413,7 @@ class Supervisor(TaskDecorators):
 
     def _find(self, target: Target) -> Actor | None:
         if isinstance(target, TaskHandle):
-            return target._actor if target._supervisor is self else None  # pyright: ignore[reportPrivateUsage]
+            target = target.id
         if isinstance(target, bool) or not isinstance(target, int | str):
             raise TypeError(f"target must be a TaskHandle, a TaskId or a name, got {shown(target)}")
         with self._running.lock:
