@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 from supervisor.kernel.arguments import patience
 from supervisor.kernel.bus import Event, labels
@@ -13,6 +13,7 @@ from supervisor.kernel.text import shown
 
 __all__ = ["EventRecorder"]
 
+_E = TypeVar("_E", bound=Event)
 _SHOWN = 40  # events that a TimeoutError lists, the last ones
 
 
@@ -70,7 +71,11 @@ class EventRecorder:
         """What was recorded so far, in order; a copy."""
         return self._events[:]
 
-    def of(self, kind: type[Event] | str, task: str | int | _HasId | None = None) -> list[Event]:
+    @overload
+    def of(self, kind: type[_E], task: str | int | _HasId | None = None) -> list[_E]: ...
+    @overload
+    def of(self, kind: str, task: str | int | _HasId | None = None) -> list[Any]: ...
+    def of(self, kind: type[Event] | str, task: str | int | _HasId | None = None) -> list[Any]:
         """Return the events of one kind, of all tasks or of one.
 
         kind: event class (with all below it) or label.  task: name, id or handle.
@@ -92,15 +97,28 @@ class EventRecorder:
 
         Taken from the wall clock of the events: exact on virtual time, unless that was stepped.
         """
-        return [(event.at - self._start).total_seconds() for event in self.of(kind, task)]
+        wanted = _matcher(kind, task)
+        return [(event.at - self._start).total_seconds() for event in self._events[:] if wanted(event)]
 
+    @overload
+    def wait_for(
+        self,
+        kind: type[_E],
+        timeout: float | timedelta | None = 10.0,
+        *,
+        task: str | int | _HasId | None = None,
+    ) -> _E: ...
+    @overload
+    def wait_for(
+        self, kind: str, timeout: float | timedelta | None = 10.0, *, task: str | int | _HasId | None = None
+    ) -> Any: ...
     def wait_for(
         self,
         kind: type[Event] | str,
         timeout: float | timedelta | None = 10.0,
         *,
         task: str | int | _HasId | None = None,
-    ) -> Event:
+    ) -> Any:
         """Return the first event of a kind; blocks until there is one.
 
         Finds what was recorded before the call too: `clear` first to wait for the next one.
@@ -171,7 +189,7 @@ def _belongs(task: str | int | _HasId | None) -> Callable[[Event], bool]:
 
 
 def _named(task: object) -> str:
-    return repr(task) if isinstance(task, str) else f"#{int(getattr(task, 'id', task))}"
+    return repr(task) if isinstance(task, str) else f"#{getattr(task, 'id', task)}"
 
 
 def _label(kind: type[Event] | str) -> str:
