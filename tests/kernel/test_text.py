@@ -73,7 +73,7 @@ def test_a_library_frame_is_named_before_a_standard_one_when_the_user_has_none()
 
 
 def test_our_own_frames_are_never_the_place() -> None:
-    error = caught(lambda: Fail(3))  # type: ignore[arg-type, return-value]
+    error = caught(lambda: Fail("x", exit_code="3"))  # type: ignore[arg-type, return-value]
     assert error_text(error).endswith(
         f"(in <lambda>, {HERE}:{line_of(test_our_own_frames_are_never_the_place, 1)})"
     )
