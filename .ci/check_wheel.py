@@ -41,7 +41,7 @@ def main(wheel: str, sdist: str) -> None:
         "docs/index.md",
     )
     problems += [f"the sdist lacks {name}" for name in wanted if name not in sources]
-    problems += [f"the sdist holds {name}" for name in sources if name.startswith(".ci/work")]
+    problems += [f"the sdist holds {name}" for name in sources if name.startswith(".ci/build")]
 
     for problem in problems:
         print(problem, file=sys.stderr)
