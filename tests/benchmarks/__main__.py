@@ -1,0 +1,7 @@
+"""`python -m tests.benchmarks`."""
+
+from __future__ import annotations
+
+from tests.benchmarks.run import main
+
+main()
