@@ -43,9 +43,9 @@ class Driver:
 
     def __init__(self, baton: Baton) -> None:
         self._baton = baton
-        self._mutex = threading.Lock()  # guards _waits and _current
+        # Without a lock, which a Ctrl-C could leave held: each use is one call of C.
         self._waits: dict[_Wait, None] = {}
-        self._current: _Wait | None = None  # of the thread that drives
+        self._role: dict[None, _Wait] = {}  # None -> the wait of the thread that drives
 
     def wait(self, ready: Callable[[], bool], limit: int | None, what: str) -> bool:
         """Drive until `ready()` at a moment of rest (True), or until the instant `limit` (False).
@@ -57,21 +57,16 @@ class Driver:
         wait = _Wait(ready, limit, what)
         outer: _Wait | None = None
         try:
-            with self._mutex:
-                self._waits[wait] = None
-                if (
-                    self._nobody_drives() or self._ident_of_driver() == wait.ident
-                ):  # or ready() waits in its turn
-                    outer, self._current = self._current, wait
+            self._waits[wait] = None
             if baton.listening:
                 baton.ring()
-            while not self._is_current(wait) and not wait.done:
-                told = wait.gate.acquire(timeout=baton.patience)
-                with self._mutex:
-                    if not told and self._nobody_drives():
-                        self._current = wait
-            if not wait.done:
-                self._drive(wait)
+            while not wait.done:
+                current = self._role.setdefault(None, wait)
+                if current.ident == wait.ident:  # wait itself, or a wait whose ready() waits in its turn
+                    outer, self._role[None] = current, wait
+                    self._drive(wait)
+                elif not wait.gate.acquire(timeout=baton.patience) and current.done:
+                    self._role.pop(None, None)  # a second Ctrl-C kept it from leaving
         finally:
             self._leave(wait, outer)
         if wait.error is not None:
@@ -80,29 +75,18 @@ class Driver:
 
     def is_waiting(self, ident: int | None) -> bool:
         """Whether the thread waits in here."""
-        with self._mutex:
-            return any(wait.ident == ident for wait in self._waits)
-
-    def _nobody_drives(self) -> bool:
-        return self._current not in self._waits  # a second Ctrl-C can lose the handing on
-
-    def _ident_of_driver(self) -> int | None:
-        return None if self._current is None else self._current.ident
-
-    def _is_current(self, wait: _Wait) -> bool:
-        return self._current is wait
+        return any(wait.ident == ident for wait in self._open_waits())
 
     def _leave(self, wait: _Wait, outer: _Wait | None) -> None:
-        with self._mutex:
-            self._waits.pop(wait, None)
-            if self._current is not wait:
-                return
-            if outer in self._waits:
-                self._current = outer
-                return
-            self._current = heir = next((other for other in self._waits if not other.done), None)
-            if heir is not None:
-                heir.tell()
+        wait.done = True
+        if self._role.get(None) is wait:
+            if outer is None or outer.done:
+                self._role.pop(None, None)
+            else:
+                self._role[None] = outer
+        self._waits.pop(wait, None)
+        for other in list(self._waits):  # one of them drives now
+            other.tell()
 
     def _drive(self, mine: _Wait) -> None:
         baton = self._baton
@@ -132,8 +116,7 @@ class Driver:
             baton.listening = False
 
     def _open_waits(self) -> list[_Wait]:
-        with self._mutex:
-            return [wait for wait in self._waits if not wait.done]
+        return [wait for wait in list(self._waits) if not wait.done]
 
     def _look(self, mine: _Wait) -> bool:
         """Let those go whose wait is over; True if there was one."""
