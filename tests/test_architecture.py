@@ -30,8 +30,9 @@ LAYERS = {
 AGENTS = {"actor", "supervisor", "running", "worker", "engine", "bus", "deadlines", "split"}
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {"kernel/clock", "kernel/promise", "kernel/permits", "kernel/cancellation", "kernel/inbox"}
-# No agents, but they may start one: a token's deadline runs callbacks, which must not hold up the shared timer.
-SPAWNERS = {"kernel/cancellation"}
+# No agents, but they may start a thread: a token's deadline runs callbacks, which must not hold up the
+# shared timer; and whoever is admitted is started by admission, all of a batch or none.
+SPAWNERS = {"kernel/cancellation", "tasks/admission"}
 # Where a caller's own thread waits: these hand on to a primitive, and start and make nothing.
 FACES = {"tasks/handle", "tasks/context", "tasks/shutdown"}
 
@@ -62,6 +63,10 @@ OWNERS = {
 # Calls that may stand alone at the top of a module.
 CALLS_AT_IMPORT = {"os.register_at_fork", "warnings.warn"}
 MADE_AT_IMPORT_NEVER = {"spawn", "start", "run", "open", "signal", "Supervisor", "Thread", "getLogger"}
+
+# What Python itself describes, under a private name.
+PRIVATE_BUT_DOCUMENTED = {"sys._current_frames", "sys._getframe", "os._exit", "threading._DummyThread"}
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +344,48 @@ def annotations_cost_nothing(module: Module) -> Iterator[str]:
         yield f"{module.path}: write `from __future__ import annotations` below the docstring"
 
 
+def what_is_private_stays_in_its_file(module: Module) -> Iterator[str]:
+    """Classes of one file may be friends; nobody reaches for `_name` of another file."""
+    own = {
+        name
+        for node in ast.walk(module.tree)
+        for name in _defined(node)
+        if name.startswith("_") and not name.startswith("__")
+    }
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Attribute(value=value, attr=attr):
+                private = attr.startswith("_") and not attr.startswith("__")
+                if (
+                    private
+                    and attr not in own | OF_NAMED_TUPLES
+                    and _dotted(node) not in PRIVATE_BUT_DOCUMENTED
+                ):
+                    yield f"{module.path}:{node.lineno} reaches for {ast.unparse(value)}.{attr}"
+            case ast.ImportFrom(module=source, names=names, level=level):
+                ours = level or (source or "").split(".")[0] == "supervisor"
+                for alias in names:
+                    if ours and alias.name.startswith("_"):
+                        yield f"{module.path}:{node.lineno} imports {alias.name}"
+            case _:
+                pass
+
+
+def _defined(node: ast.AST) -> list[str]:
+    """The names that a node gives to something: an attribute of self included, one of another object not."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Name(id=name, ctx=ast.Store()):
+            return [name]
+        case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=attr, ctx=ast.Store()):
+            return [attr]
+        case ast.Constant(value=str(name)) if name.isidentifier():  # in __slots__
+            return [name]
+        case _:
+            return []
+
+
 RULES: list[Rule] = [
     layers,
     one_clock,
@@ -348,6 +395,7 @@ RULES: list[Rule] = [
     one_caller_of_croniter,
     importing_does_nothing,
     annotations_cost_nothing,
+    what_is_private_stays_in_its_file,
 ]
 
 
@@ -423,6 +471,9 @@ BREACHES = [
     (importing_does_nothing, "tasks/actor", "with open('x') as file:\n    text = file.read()"),
     (importing_does_nothing, "kernel/bus", "warn_somebody()"),
     (annotations_cost_nothing, "kernel/bus", "x = 1"),
+    (what_is_private_stays_in_its_file, "tasks/actor", "def f(bus): bus._mailbox.clear()"),
+    (what_is_private_stays_in_its_file, "tasks/actor", "def f(bus): bus._mailbox = []"),
+    (what_is_private_stays_in_its_file, "tasks/actor", "from supervisor.kernel.bus import _makers"),
 ]
 
 ALLOWED = [
@@ -462,6 +513,11 @@ ALLOWED = [
     (importing_does_nothing, "tasks/actor", "import os\nx = frozenset({1})\nos.register_at_fork(before=f)"),
     (importing_does_nothing, "__main__", "def f():\n    print(1)\nif __name__ == '__main__':\n    f()"),
     (importing_does_nothing, "__init__", "_warn_when_shadowed()"),
+    (
+        what_is_private_stays_in_its_file,
+        "kernel/bus",
+        "class A:\n    def __init__(self): self._box = []\ndef f(a): return a._box, sys._current_frames()",
+    ),
     (annotations_cost_nothing, "kernel/__init__", "'only a docstring'"),
     (annotations_cost_nothing, "kernel/bus", "from __future__ import annotations\nx = 1"),
 ]
