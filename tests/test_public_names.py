@@ -45,7 +45,7 @@ ELSEWHERE = {
         "OpenTelemetrySubscriber",
         "PrometheusSubscriber",
     ],
-    "supervisor.testing": ["EventRecorder", "FaultyStore", "VirtualClock", "no_leaked_threads"],
+    "supervisor.testing": ["EventRecorder", "VirtualClock", "no_leaked_threads"],
 }
 
 # The modules of supervisord, the process manager, whose import package is called `supervisor` too.
