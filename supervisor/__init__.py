@@ -9,7 +9,6 @@ import os as _os
 import warnings as _warnings
 
 from supervisor.kernel.backoff import BackoffPolicy, Jitter
-from supervisor.kernel.bus import Event, EventsDropped, SubscriberFailed, Subscription
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.errors import (
     AlreadyRunning,
@@ -28,6 +27,8 @@ from supervisor.kernel.errors import (
     TaskError,
     Timeout,
 )
+from supervisor.kernel.event import Event, EventsDropped, SubscriberFailed
+from supervisor.kernel.mailbox import Subscription
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.context import TaskContext, current_context
 from supervisor.tasks.handle import TaskHandle, TaskInfo
@@ -46,7 +47,6 @@ from supervisor.tasks.lifecycle import (
     SlotChanged,
     TaskAdded,
     TaskCancelRequested,
-    TaskEvent,
     TaskFinished,
     TaskRejected,
     TaskRemoved,
@@ -103,7 +103,6 @@ __all__ = [
     "TaskContext",
     "TaskDefaults",
     "TaskError",
-    "TaskEvent",
     "TaskFinished",
     "TaskHandle",
     "TaskId",

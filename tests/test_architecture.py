@@ -473,7 +473,7 @@ BREACHES = [
     (annotations_cost_nothing, "kernel/bus", "x = 1"),
     (what_is_private_stays_in_its_file, "tasks/actor", "def f(bus): bus._mailbox.clear()"),
     (what_is_private_stays_in_its_file, "tasks/actor", "def f(bus): bus._mailbox = []"),
-    (what_is_private_stays_in_its_file, "tasks/actor", "from supervisor.kernel.bus import _makers"),
+    (what_is_private_stays_in_its_file, "tasks/actor", "from supervisor.kernel.event import _makers"),
 ]
 
 ALLOWED = [

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from supervisor.kernel.deadlines import VERDICT, Deadline, Deadlines
 from supervisor.kernel.errors import Canceled, Fatal, TaskError
 
-__all__ = ["AttemptResult", "Ending", "Watch", "WatchObserver", "call", "ended_by"]
+__all__ = ["AttemptResult", "Ending", "Watch", "WatchObserver", "call", "code_of", "ended_by"]
 
 FIRST_REPORT = 10.0  # seconds after the deadline; the distance doubles from report to report
 
@@ -58,14 +58,15 @@ def call(body: Callable[..., object], *args: object, **kwargs: object) -> Attemp
     try:
         return AttemptResult(Ending.SUCCEEDED, body(*args, **kwargs))
     except Exception as error:
-        if isinstance(error, TaskError):
-            ending = Ending.FATAL if isinstance(error, Fatal) else Ending.FAILED
-            return AttemptResult(ending, None, error, getattr(error, "exit_code", None))
+        kind = type(error)  # an attribute of the object itself may be a property that raises
+        if issubclass(kind, TaskError):
+            ending = Ending.FATAL if issubclass(kind, Fatal) else Ending.FAILED
+            return AttemptResult(ending, None, error, _stated_code(error))
         return AttemptResult(Ending.FAILED, None, error)
     except Canceled as error:
         return AttemptResult(Ending.CANCELED, None, error)
     except SystemExit as error:
-        return AttemptResult(Ending.FATAL, None, error, _exit_code(error.code))
+        return AttemptResult(Ending.FATAL, None, error, _exit_code(code_of(error)))
     except BaseException as error:
         return AttemptResult(Ending.PANICKED, None, error)
 
@@ -75,10 +76,22 @@ def ended_by(result: AttemptResult) -> str:
     return "returned" if result.error is None else type(result.error).__name__
 
 
+code_of: Callable[[BaseException], Any] = SystemExit.__dict__["code"].__get__
+"""The argument of a `SystemExit`, whatever its class made of the attribute."""
+
+
 def _exit_code(code: object) -> int:
     if code is None:
         return 0
-    return code if isinstance(code, int) else 1
+    return int(code) if isinstance(code, int) else 1
+
+
+def _stated_code(error: Exception) -> int | None:
+    try:
+        code = getattr(error, "exit_code", None)
+        return None if code is None else int(code)
+    except Exception:
+        return None
 
 
 class WatchObserver(Protocol):

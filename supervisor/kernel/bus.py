@@ -5,204 +5,35 @@
 2. `pump`, on the supervising thread: gives each event its `seq`, builds it, and puts it into the
    mailbox of every subscriber that wants it. A full mailbox loses the newest; the loss is counted.
 3. A delivery thread calls the callbacks, one at a time for each subscriber and in order: one
-   thread for all, or a subscriber's own.
+   thread for all, or a subscriber's own (a `Lane`).
 
 Events are for people. Nothing in the library decides anything on an event.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from supervisor.kernel.clock import Clock, Latch, current_ident
+from supervisor.kernel.errors import ForkedProcess
+from supervisor.kernel.event import Event, EventsDropped, SubscriberFailed, labels, maker
 from supervisor.kernel.inbox import AT_ONCE, Inbox
 from supervisor.kernel.log import library_logger
-from supervisor.kernel.text import error_text, shown
+from supervisor.kernel.mailbox import Mailbox, Subscription
+from supervisor.kernel.text import error_text
 
-__all__ = [
-    "Event",
-    "EventBus",
-    "EventStream",
-    "EventsDropped",
-    "Owner",
-    "SubscriberFailed",
-    "Subscription",
-    "labels",
-]
+__all__ = ["EventBus", "EventStream", "Owner"]
 
 _QUANTUM = 64  # callbacks of one subscriber before the others have a turn
-
-
-_known: dict[str, type[Event]] = {}  # by label
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened."""
-
-    kind: ClassVar[str] = "event"  # snake_case label of the class
-    seq: int  # from 1, without gaps, in order of publication
-    at: datetime  # UTC, aware
-
-    def __init_subclass__(cls) -> None:
-        name = cls.__name__.removesuffix("Event")
-        cls.kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-        _known[cls.kind] = cls
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the event as JSON-ready values: its kind first, then every field."""
-        return {"kind": self.kind} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
-
-
-def _plain(value: Any) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    return str(value) if isinstance(value, str) else value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberFailed(Event):
-    """A callback raised; it goes to the other subscribers."""
-
-    subscriber: str  # name of the subscription
-    error: str  # for people, never parsed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventsDropped(Event):
-    """Events were lost; it goes to the subscriber that lost them, or to all for the line itself."""
-
-    subscriber: str  # name of the subscription, or "bus"
-    dropped: int  # how many
-
-
-def labels(kinds: Iterable[type[Event] | str] | None) -> frozenset[str] | None:
-    """Return the labels that event classes (with all below them) and labels stand for.
-
-    Raises ValueError for a label that no event has, TypeError for anything else. None stays None.
-    """
-    if kinds is None:
-        return None
-    if isinstance(kinds, str | type):
-        kinds = (kinds,)
-    found: set[str] = set()
-    for kind in kinds:
-        if isinstance(kind, type) and issubclass(kind, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
-            found.update(label for label, cls in _known.items() if issubclass(cls, kind))
-        elif not isinstance(kind, str):
-            raise TypeError(f"kinds must be event classes or their labels, got {shown(kind)}")
-        elif kind not in _known:
-            raise ValueError(f"no event has the label {kind!r}; there are {', '.join(sorted(_known))}")
-        else:
-            found.add(kind)
-    return frozenset(found)
 
 
 class Owner(Protocol):
     """Whom an event belongs to; the events of one that is closed are stale and dropped."""
 
     closed: bool
-
-
-class Subscription:
-    """One subscriber and its mailbox. `close` it, or leave its `with` block, to end it."""
-
-    def __init__(
-        self,
-        bus: EventBus,
-        callback: Callable[[Any], object],
-        kinds: frozenset[str] | None,
-        name: str,
-        capacity: int,
-    ) -> None:
-        self.name = name
-        self.closed = False
-        self._bus = bus
-        self._callback = callback
-        self._kinds = kinds
-        self._capacity = capacity
-        self._mailbox: deque[Event] = deque()  # supervising thread appends, delivery thread takes
-        self._dropped = 0  # guarded by the lock of the bus
-        self._failures = 0
-        self._lane: _Lane | None = None
-
-    def __repr__(self) -> str:
-        return f"<Subscription {self.name!r}{' closed' if self.closed else ''}>"
-
-    def close(self) -> None:
-        """End the subscription: no callback starts after this returns, what is queued is dropped.
-
-        From any thread, also from the callback itself. Closing twice is the same as once.
-        """
-        self._bus._unsubscribe(self)
-
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def _wants(self, cls: type[Event]) -> bool:
-        return self._kinds is None or cls.kind in self._kinds
-
-
-class _Lane:
-    """What one delivery thread looks after: the subscriptions, and the inbox it sleeps in."""
-
-    def __init__(self, bus: EventBus, name: str) -> None:
-        self.bus = bus
-        self.name = name
-        self.inbox = Inbox(bus.clock)
-        self.subscriptions: tuple[Subscription, ...] = ()  # replaced, never changed
-        self.started = False
-        self.ended: Latch = bus.clock.latch()
-        self.ident: int | None = None
-
-    def patience(self) -> float | None:
-        if self.bus._closing or any(each._mailbox for each in self.subscriptions):
-            return AT_ONCE
-        return None
-
-    def deliver(self) -> None:
-        """The delivery thread."""
-        self.ident = current_ident()
-        try:
-            while True:
-                busy = False
-                for subscription in self.subscriptions:
-                    busy |= self._deliver_some(subscription)
-                if busy:
-                    continue
-                if self.bus._closing or (self is not self.bus._shared and not self.subscriptions):
-                    return
-                self.inbox.take(self.patience)
-        finally:
-            self.ident = None
-            self.ended.open()
-
-    def _deliver_some(self, subscription: Subscription) -> bool:
-        mailbox, bus = subscription._mailbox, self.bus
-        for _ in range(_QUANTUM):
-            if not mailbox:
-                return bus._caught_up(subscription)
-            if subscription.closed or bus._abandoned:
-                mailbox.clear()
-                return False
-            event = mailbox.popleft()
-            try:
-                subscription._callback(event)
-            except BaseException as error:
-                bus._report_failure(subscription, event, error)
-        return True
 
 
 class EventBus:
@@ -212,22 +43,23 @@ class EventBus:
         self, clock: Clock, inbox: Inbox, *, name: str, capacity: int, subscriber_capacity: int
     ) -> None:
         self.clock = clock
+        self.active = False  # somebody subscribes
+        self.closing = False  # what is queued is delivered, nothing more comes
+        self.abandoned = False  # nothing is delivered any more
+        self.forked = False  # this process is a child of the one where the threads run
         self._inbox = inbox  # of the supervising thread, which pumps
         self._name = name
         self._capacity = capacity
         self._subscriber_capacity = subscriber_capacity
         self._line: deque[tuple[Owner | None, type[Event], datetime, tuple[Any, ...]]] = deque()
-        self._lock = clock.lock()  # guards the fields below, and _dropped of each subscription
-        self._subscriptions: tuple[Subscription, ...] = ()
+        self._lock = clock.lock()  # guards the fields below, and `dropped` of each mailbox
+        self._mailboxes: tuple[Mailbox, ...] = ()
         self._lost = 0  # events that found the line full
         self._stale = False  # an iterator was thrown away without being closed
         self._seq = 0
         self._running = False
-        self._closing = False
-        self._abandoned = False
-        self._shared = _Lane(self, f"{name}:events")
-        self._lanes: list[_Lane] = []  # started ones
-        self.active = False  # somebody subscribes
+        self._shared = _Lane(self, f"{name}:events", shared=True)
+        self._lanes: tuple[_Lane, ...] = ()
 
     # Publishing
 
@@ -274,60 +106,61 @@ class EventBus:
                 self._hand_out(EventsDropped, self.clock.now(), ("bus", lost))
             if self._stale:
                 self._stale = False
-                self._keep(lambda each: not each.closed)
+                self._leave(lambda mailbox: mailbox.closed)
         self._wake_lanes()
 
-    def _hand_out(self, cls: type[Event], at: datetime, values: tuple[object, ...]) -> None:
+    def _hand_out(
+        self, cls: type[Event], at: datetime, values: tuple[object, ...], but: Mailbox | None = None
+    ) -> None:
         # holds _lock
         self._seq += 1
         event: Event | None = None
-        for subscription in self._subscriptions:
-            if subscription.closed:
+        for mailbox in self._mailboxes:
+            if mailbox.closed:
                 self._stale = True
-            elif subscription._wants(cls):
-                if len(subscription._mailbox) >= subscription._capacity:
-                    subscription._dropped += 1
+            elif mailbox.wants(cls) and mailbox is not but:
+                if len(mailbox.queue) >= mailbox.capacity:
+                    mailbox.dropped += 1
                     continue
                 if event is None:
-                    event = _make(cls)(self._seq, at, *values)
-                subscription._mailbox.append(event)
+                    event = maker(cls)(self._seq, at, *values)
+                mailbox.queue.append(event)
 
     def _wake_lanes(self) -> None:
         for lane in self._lanes:
             lane.inbox.ring()
 
-    # Diagnostics: given a seq and a place in the mailbox in one step, so that order holds
+    # Diagnostics: given a seq and a place in the queue in one step, so that order holds
 
-    def _caught_up(self, subscription: Subscription) -> bool:
+    def caught_up(self, mailbox: Mailbox) -> bool:
         """Tell a subscriber what it lost, once it has read the rest; True if there was something."""
-        if not subscription._dropped:
+        if not mailbox.dropped:
             return False
         with self._lock:
-            dropped, subscription._dropped = subscription._dropped, 0
-            if subscription.closed:
+            dropped, mailbox.dropped = mailbox.dropped, 0
+            if mailbox.closed:
                 return False
-            if subscription._wants(EventsDropped):
+            if mailbox.wants(EventsDropped):
                 self._seq += 1
-                now = self.clock.now()
-                subscription._mailbox.append(
-                    EventsDropped(seq=self._seq, at=now, subscriber=subscription.name, dropped=dropped)
+                told = EventsDropped(
+                    seq=self._seq, at=self.clock.now(), subscriber=mailbox.name, dropped=dropped
                 )
+                mailbox.queue.append(told)
                 return True
-        library_logger().warning("subscriber %r lost %d events", subscription.name, dropped)
+        library_logger().warning("subscriber %r lost %d events", mailbox.name, dropped)
         return False
 
-    def _report_failure(self, subscription: Subscription, event: Event, error: BaseException) -> None:
+    def callback_failed(self, mailbox: Mailbox, event: Event, error: BaseException) -> None:
+        """Tell the other subscribers, and the log."""
         text = error_text(error)
-        log, subscription._failures = library_logger(), subscription._failures + 1
-        tell = log.warning if subscription._failures == 1 else log.debug  # the others can be many
-        tell("subscriber %r failed on %s: %s", subscription.name, event.kind, text)
+        mailbox.failures += 1
+        log = library_logger()
+        tell = log.warning if mailbox.failures == 1 else log.debug  # the others can be many
+        tell("subscriber %r failed on %s: %s", mailbox.name, event.kind, text)
         if isinstance(event, SubscriberFailed | EventsDropped):
             return  # a diagnosis of a diagnosis would never end
         with self._lock:
-            others = tuple(each for each in self._subscriptions if each is not subscription)
-            everybody, self._subscriptions = self._subscriptions, others
-            self._hand_out(SubscriberFailed, self.clock.now(), (subscription.name, text))
-            self._subscriptions = everybody
+            self._hand_out(SubscriberFailed, self.clock.now(), (mailbox.name, text), mailbox)
         self._wake_lanes()
 
     # Subscribing
@@ -342,51 +175,48 @@ class EventBus:
         dedicated: bool = False,
     ) -> Subscription:
         """Start to hand events to `callback`, on the shared delivery thread or its own."""
-        subscription = Subscription(
-            self, callback, labels(kinds), name, capacity or self._subscriber_capacity
-        )
-        lane = _Lane(self, f"{self._name}:{name}") if dedicated else self._shared
-        self._join(subscription, lane)
-        return subscription
+        mailbox = Mailbox(callback, labels(kinds), name, capacity or self._subscriber_capacity)
+        self._enter(mailbox, _Lane(self, f"{self._name}:{name}") if dedicated else self._shared)
+        if self._running:
+            self._start_lanes()
+        return Subscription(mailbox, self.unsubscribe)
 
     def stream(self, kinds: Iterable[type[Event] | str] | None) -> EventStream:
         """Return an iterator over events from now to the end of the bus."""
-        subscription = Subscription(self, _void, labels(kinds), "events()", self._subscriber_capacity)
-        lane = _Lane(self, "")
-        lane.started = True  # the iterating thread delivers
-        self._join(subscription, lane)
-        return EventStream(subscription, lane)
+        mailbox = Mailbox(_void, labels(kinds), "events()", self._subscriber_capacity)
+        lane = _Lane(self, "events()", started=True)  # the iterating thread delivers
+        self._enter(mailbox, lane)
+        return EventStream(self, mailbox, lane.inbox)
 
-    def _join(self, subscription: Subscription, lane: _Lane) -> None:
+    def unsubscribe(self, mailbox: Mailbox) -> None:
+        """End a subscription, from any thread."""
+        mailbox.closed = True
+        if self.forked:
+            return  # the lock may be held for good
         with self._lock:
-            if self._closing:
-                subscription.closed = True
+            lanes = self._lanes
+            self._leave(lambda each: each is mailbox)
+        for lane in lanes:
+            lane.inbox.ring()
+
+    def _enter(self, mailbox: Mailbox, lane: _Lane) -> None:
+        with self._lock:
+            if self.closing:
+                mailbox.closed = True
                 return
-            subscription._lane = lane
-            lane.subscriptions += (subscription,)
-            self._subscriptions += (subscription,)
+            lane.mailboxes += (mailbox,)
+            self._mailboxes += (mailbox,)
             if lane not in self._lanes:
-                self._lanes.append(lane)
+                self._lanes += (lane,)
             self.active = True
-        if self._running:
-            self._start_lanes()
 
-    def _unsubscribe(self, subscription: Subscription) -> None:
-        with self._lock:
-            if subscription.closed or (lane := subscription._lane) is None:
-                subscription.closed = True
-                return
-            subscription.closed = True
-            lane.subscriptions = tuple(s for s in lane.subscriptions if s is not subscription)
-            self._keep(lambda each: each is not subscription)
-        lane.inbox.ring()
-
-    def _keep(self, wanted: Callable[[Subscription], bool]) -> None:
+    def _leave(self, goes: Callable[[Mailbox], bool]) -> None:
         # holds _lock
-        self._subscriptions = tuple(filter(wanted, self._subscriptions))
-        lanes = {id(each._lane) for each in self._subscriptions}
-        self._lanes = [lane for lane in self._lanes if lane is self._shared or id(lane) in lanes]
-        self.active = bool(self._subscriptions)
+        self._mailboxes = tuple(each for each in self._mailboxes if not goes(each))
+        for lane in self._lanes:
+            lane.mailboxes = tuple(each for each in lane.mailboxes if not goes(each))
+        self._lanes = tuple(lane for lane in self._lanes if lane.mailboxes or lane.shared)
+        self.active = bool(self._mailboxes)
 
     def is_delivering(self, ident: int) -> bool:
         """True if the thread with this ident runs callbacks of subscribers."""
@@ -403,12 +233,12 @@ class EventBus:
         with self._lock:
             todo = [lane for lane in self._lanes if not lane.started]
             for lane in todo:
-                lane.started = True
+                lane.started = lane.runs = True
         for lane in todo:
             try:
                 self.clock.spawn(lane.deliver, lane.name)
             except BaseException:
-                lane.started = False
+                lane.started = lane.runs = False
                 raise
 
     def close(self, drain_timeout: float) -> bool:
@@ -418,52 +248,112 @@ class EventBus:
         """
         self.pump()
         with self._lock:
-            self._closing = True
-            lanes = [lane for lane in self._lanes if lane.name]
-            streams = [lane for lane in self._lanes if not lane.name]
-        for lane in streams + lanes:
-            lane.inbox.ring()
+            self.closing = True
+            lanes = self._lanes
+        self._wake_lanes()
         end = self.clock.monotonic() + drain_timeout
         drained = True
         for lane in lanes:
-            if lane.started:
+            if lane.runs:
                 drained &= lane.ended.wait(max(0.0, end - self.clock.monotonic()))
         if not drained:
-            self._abandoned = True
-            left = sum(len(each._mailbox) for lane in lanes for each in lane.subscriptions)
+            self.abandoned = True
+            left = sum(len(mailbox.queue) for lane in lanes if lane.runs for mailbox in lane.mailboxes)
             library_logger().warning(
                 "subscribers took longer than %g s; %d events were not delivered", drain_timeout, left
             )
         return drained
 
 
-class EventStream(Iterator[Event]):
-    """Blocking iterator over events; ends with the bus, or when it is closed."""
+class _Lane:
+    """What one delivery thread looks after: its mailboxes, and the inbox it sleeps in."""
 
-    def __init__(self, subscription: Subscription, lane: _Lane) -> None:
-        self._subscription = subscription
-        self._lane = lane
+    __slots__ = ("bus", "ended", "ident", "inbox", "mailboxes", "name", "runs", "shared", "started")
+
+    def __init__(self, bus: EventBus, name: str, *, shared: bool = False, started: bool = False) -> None:
+        self.bus = bus
+        self.shared = shared  # its thread stays, with or without subscribers
+        self.name = name
+        self.inbox = Inbox(bus.clock)
+        self.mailboxes: tuple[Mailbox, ...] = ()  # replaced, never changed
+        self.started = started
+        self.runs = False  # a thread delivers, or has
+        self.ended: Latch = bus.clock.latch()
+        self.ident: int | None = None
+
+    def deliver(self) -> None:
+        """The delivery thread."""
+        self.ident = current_ident()
+        try:
+            while True:
+                busy = False
+                for mailbox in self.mailboxes:
+                    busy |= self._deliver_some(mailbox)
+                if busy:
+                    continue
+                if self.bus.closing or not (self.mailboxes or self.shared):
+                    return
+                self.inbox.take(self.patience)
+        finally:
+            self.ident = None
+            self.ended.open()
+
+    def patience(self) -> float | None:
+        """Return how long to sleep, see `Inbox.take`."""
+        if self.bus.closing or any(each.queue for each in self.mailboxes):
+            return AT_ONCE
+        return None
+
+    def _deliver_some(self, mailbox: Mailbox) -> bool:
+        """Call a subscriber with a part of what waits for it; True if there may be more."""
+        queue, bus = mailbox.queue, self.bus
+        for _ in range(_QUANTUM):
+            if not queue:
+                return bus.caught_up(mailbox)
+            if mailbox.closed or bus.abandoned:
+                queue.clear()
+                return False
+            event = queue.popleft()
+            try:
+                mailbox.callback(event)
+            except BaseException as error:
+                bus.callback_failed(mailbox, event, error)
+        return True
+
+
+class EventStream(Iterator[Event]):
+    """Blocking iterator over events; ends with the supervisor, or when it is closed."""
+
+    __slots__ = ("_bus", "_inbox", "_mailbox")
+
+    def __init__(self, bus: EventBus, mailbox: Mailbox, inbox: Inbox) -> None:
+        self._bus = bus
+        self._mailbox = mailbox
+        self._inbox = inbox
 
     def __iter__(self) -> EventStream:
         return self
 
     def __next__(self) -> Event:
-        mailbox, bus = self._subscription._mailbox, self._lane.bus
-        while not self._subscription.closed:
-            if mailbox:
-                return mailbox.popleft()
-            if not bus._caught_up(self._subscription):
-                if bus._closing:
+        """Return the next event, and block for it. On the iterating thread."""
+        if self._bus.forked:
+            raise ForkedProcess("no event comes in a forked child; make a new Supervisor in it")
+        while not self._mailbox.closed:
+            if self._mailbox.queue:
+                return self._mailbox.queue.popleft()
+            if not self._bus.caught_up(self._mailbox):
+                if self._bus.closing:
                     break
-                self._lane.inbox.take(self._patience)
+                self._inbox.take(self._patience)
         raise StopIteration
 
     def _patience(self) -> float | None:
-        return AT_ONCE if self._subscription.closed else self._lane.patience()
+        done = self._mailbox.closed or self._bus.closing
+        return AT_ONCE if done or self._mailbox.queue else None
 
     def close(self) -> None:
         """End the iteration, from any thread."""
-        self._subscription.close()
+        self._bus.unsubscribe(self._mailbox)
 
     def __enter__(self) -> EventStream:
         return self
@@ -472,32 +362,7 @@ class EventStream(Iterator[Event]):
         self.close()
 
     def __del__(self) -> None:
-        self._subscription.closed = True
-
-
-_makers: dict[type[Event], Callable[..., Event]] = {}
-
-
-def _make(cls: type[Event]) -> Callable[..., Event]:
-    """Return a constructor that fills the slots of a frozen event directly.
-
-    The generated `__init__` of a frozen dataclass goes through `object.__setattr__` for each
-    field; writing to the slots costs less than half, and events are the busiest path there is.
-    """
-    maker = _makers.get(cls)
-    if maker is None:
-        names = [field.name for field in fields(cls)]
-        slots = {f"set_{name}": _slot(cls, name).__set__ for name in names}
-        lines = [f"def make({', '.join(names)}):", "    event = new(cls)"]
-        lines += [f"    set_{name}(event, {name})" for name in names]
-        scope: dict[str, Any] = {"new": object.__new__, "cls": cls, **slots}
-        exec("\n".join([*lines, "    return event"]), scope)
-        maker = _makers[cls] = scope["make"]
-    return maker
-
-
-def _slot(cls: type[Event], name: str) -> Any:
-    return next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+        self._mailbox.closed = True  # no lock here: a finalizer may run under any
 
 
 def _void(_: Event) -> None:

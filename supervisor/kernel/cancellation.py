@@ -89,6 +89,7 @@ class CancelToken:
         Callbacks run here, on the calling thread, in the order of registration; what they raise
         is logged.
         """
+        self._check_process()
         if (callbacks := self.seal(reason)) is None:
             return False
         run_callbacks(callbacks)
@@ -96,6 +97,7 @@ class CancelToken:
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Block until canceled, at most `timeout` seconds; True if canceled."""
+        self._check_process()
         if self._reason is not None:
             return True
         limit = patience(timeout, "timeout")
@@ -122,6 +124,7 @@ class CancelToken:
 
     def check(self) -> None:
         """Raise Canceled if the token is canceled."""
+        self._check_process()
         if self._reason is not None:
             raise Canceled(self._reason)
 
@@ -133,6 +136,7 @@ class CancelToken:
         """
         if not callable(fn):
             raise TypeError(f"on_cancel needs a callable, got {fn!r}")
+        self._check_process()
         with self.lock:
             if self._reason is None:
                 if self._callbacks is None:
@@ -150,6 +154,7 @@ class CancelToken:
         Canceling the child never touches its parent.
         """
         limit = patience(timeout, "timeout")
+        self._check_process()
         child = CancelToken(_parent=self)
         with self.lock:
             if self._reason is not None:
@@ -195,6 +200,11 @@ class CancelToken:
             self._callbacks = None
             if self._parent is not None and self._parent._kept is not None:
                 self._parent._kept.discard(self)
+
+    def _check_process(self) -> None:
+        # in a forked child nobody would ever cancel it, and its lock may be held for good
+        if self._timers is not None:
+            self._timers.check_process()
 
     def _spread(self, reason: CancelReason, found: list[Callable[[], object]]) -> None:
         # holds lock; a loop, so that a deep tree can't exhaust the stack

@@ -18,7 +18,7 @@ from itertools import count
 
 from supervisor.kernel.clock import Clock
 from supervisor.kernel.errors import ForkedProcess
-from supervisor.kernel.inbox import Inbox
+from supervisor.kernel.inbox import AT_ONCE, Inbox
 
 __all__ = ["VERDICT", "WAKE", "Deadline", "Deadlines", "own_timer"]
 
@@ -62,19 +62,24 @@ class Deadlines:
         self._heap: list[tuple[float, int, int, Deadline]] = []
         self._dead = 0
         self._order = count()
-        self._pid = os.getpid()
+        self._pid = os.getpid()  # where the owner runs
 
     def call_at(self, when: float, callback: Callable[[], None], rank: int = WAKE) -> Deadline:
         """Run `callback` on the owner's thread once `clock.monotonic() >= when`. From any thread."""
         self.check_process()
         deadline = Deadline(self, when, callback)
-        entry = (when, rank, next(self._order), deadline)
+        # An instant is a nanosecond: 0.1 + 0.1 + 0.1 is not after 0.3, and who sleeps till then wakes first.
+        entry = (round(when, 9), rank, next(self._order), deadline)
         with self._lock:
             heapq.heappush(self._heap, entry)
             first = self._heap[0] is entry
         if first:
             self._ring()
         return deadline
+
+    def adopt(self) -> None:
+        """The owner's thread starts in this process, perhaps a child of the one that made the heap."""
+        self._pid = os.getpid()
 
     def check_process(self) -> None:
         """Raise ForkedProcess in a forked child, where nobody looks at the heap."""
@@ -161,13 +166,18 @@ class _OwnTimer(Deadlines):
 
     def _run(self) -> None:
         while True:
+            self.seconds_left()  # takes canceled entries off the top
             with self._lock:
                 if not self._heap:
                     self._running = False
                     return
-            self._inbox.take(self.seconds_left)
+            self._inbox.take(self._patience)
             if self._inbox.quiet:
                 self.run_due(_BATCH)
+
+    def _patience(self) -> float | None:
+        left = self.seconds_left()
+        return AT_ONCE if left is None else left  # the last one was canceled meanwhile: look again
 
     def _buried(self) -> None:
         super()._buried()
@@ -182,4 +192,5 @@ def own_timer(clock: Clock) -> Deadlines:
     return _timers.setdefault(id(clock), _OwnTimer(clock))
 
 
-os.register_at_fork(after_in_child=_timers.clear)  # its thread does not exist in the child
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_timers.clear)  # its thread does not exist in the child

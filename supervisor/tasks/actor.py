@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Protocol
 
-from supervisor.kernel.attempt import AttemptResult, Ending, Watch, call, ended_by
+from supervisor.kernel.attempt import AttemptResult, Ending, Watch, call, code_of, ended_by
 from supervisor.kernel.backoff import Draws
 from supervisor.kernel.bus import EventBus
 from supervisor.kernel.cancellation import CancelReason, CancelToken
@@ -20,7 +20,14 @@ from supervisor.kernel.deadlines import Deadline, Deadlines
 from supervisor.kernel.errors import Timeout
 from supervisor.kernel.permits import Permits
 from supervisor.kernel.promise import Promise
-from supervisor.kernel.text import error_text, message_text, stack_text, strip_frames, traceback_text
+from supervisor.kernel.text import (
+    REASON_LIMIT,
+    error_text,
+    message_text,
+    stack_text,
+    strip_frames,
+    traceback_text,
+)
 from supervisor.tasks.context import TaskContext, enter
 from supervisor.tasks.lifecycle import (
     AttemptCanceled,
@@ -33,6 +40,7 @@ from supervisor.tasks.lifecycle import (
     BackoffScheduled,
 )
 from supervisor.tasks.outcome import OutcomeKind, TaskOutcome
+from supervisor.tasks.process import leave_child
 from supervisor.tasks.restart import Stop, decide
 from supervisor.tasks.spec import Policy, TaskSpec
 
@@ -83,6 +91,7 @@ class Host(Protocol):
     deadlines: Deadlines
     permits: Permits | None
     rng: Draws
+    forked: bool  # this process is a child of the one where the threads run
 
     def actor_started(self, actor: Actor) -> None:
         """The thread runs. Called on it, first."""
@@ -109,7 +118,6 @@ class Actor:
         "_contextvars",
         "_host",
         "_started",
-        "_value",
         "claimed",
         "closed",
         "ended",
@@ -125,6 +133,7 @@ class Actor:
         "spec",
         "thread",
         "token",
+        "value",
     )
 
     def __init__(self, host: Host, id: int, spec: TaskSpec, policy: Policy) -> None:
@@ -148,7 +157,7 @@ class Actor:
         self._contextvars: Context = copy_context()
         self._context: TaskContext | None = None
         self._started = 0.0  # monotonic; of the attempt
-        self._value: object = None  # of the last success
+        self.value: object = None  # of the last success
 
     def __repr__(self) -> str:
         return f"<Actor {self.name!r} #{self.id}>"
@@ -186,7 +195,7 @@ class Actor:
                 traceback=traceback_text(error),
                 attempts=self.progress.attempt,
             )
-        self._value = self._context = None
+        self.value = self._context = None
         self.ended = True
         self._host.actor_ended(self, outcome)
 
@@ -210,7 +219,7 @@ class Actor:
             ending = result.ending
             streak = streak + 1 if ending is Ending.FAILED or ending is Ending.TIMED_OUT else 0
             if ending is Ending.SUCCEEDED:
-                self._value = result.value
+                self.value = result.value
             elif ending is not Ending.CANCELED:
                 last_error = result.text
             now = monotonic()
@@ -220,7 +229,8 @@ class Actor:
                 self.progress = Progress(State.STOPPING, attempt, streak, started, None, last_error)
                 return step, result
             if result.error is not None:
-                result.error.with_traceback(None)  # one object raised again and again would pile it up
+                # one object raised again and again would pile it up
+                BaseException.with_traceback(result.error, None)
             del result  # an error holds the frames of its body: not through a long wait
             delay = step.delay
             if delay > 0.0:
@@ -281,6 +291,8 @@ class Actor:
             result = call(spec.task, context, *spec.args, **spec.kwargs)
         else:
             result = call(spec.task, *spec.args, **spec.kwargs)
+        if self._host.forked:  # a body that forked, and its child came back
+            leave_child(self.name, result.error, result.exit_code)
         if watch is not None and not watch.returned():
             message = f"timed out after {self.policy.timeout:g} s"
             result = AttemptResult(Ending.TIMED_OUT, ended_by(result), Timeout(message), text=message)
@@ -292,11 +304,11 @@ class Actor:
         if result is not None and stop.kind not in (OutcomeKind.COMPLETED, OutcomeKind.CANCELED):
             error, exit_code = result.error, result.exit_code
             assert error is not None
-            reason = _reason(error)
+            reason = _reason(error, exit_code)
             if stop.limit_reached:
                 limit = self.policy.max_retries
                 reason = f"retry limit reached after {limit} of {limit} retries: {reason}"
-            if error.__traceback__ is not None:
+            if result.ending is not Ending.TIMED_OUT:
                 trace = traceback_text(error)
             strip_frames(error)
         return TaskOutcome(
@@ -305,7 +317,7 @@ class Actor:
             error=error,
             traceback=trace,
             exit_code=exit_code,
-            value=self._value,
+            value=self.value,
             attempts=self.progress.attempt,
         )
 
@@ -331,7 +343,8 @@ class Actor:
         self._host.give_up(self, f"still running {overrun:g} s after its deadline")
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, str) else f"exit code {error.code or 0}"
+def _reason(error: BaseException, exit_code: int | None) -> str:
+    if issubclass(type(error), SystemExit):
+        code = code_of(error)
+        return code[:REASON_LIMIT] if isinstance(code, str) else f"exit code {exit_code}"
     return message_text(error)

@@ -110,10 +110,10 @@ class Admissions:
 
         counted: they are in `unfinished` already.
         """
-        running, name = self._running, self._running.config.name
+        running = self._running
         try:
             for actor in actors:
-                actor.thread = running.clock.spawn(actor.main, f"{name}:{actor.name}")
+                running.start_thread(actor)
         except BaseException as error:
             self._take_back(actors)
             if not isinstance(error, RuntimeError):

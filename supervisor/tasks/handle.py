@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from supervisor.kernel.arguments import patience
@@ -109,7 +109,10 @@ def snapshot(actor: Actor, *, stack: bool = False) -> TaskInfo:
     def wall(instant: float | None) -> datetime | None:
         if instant is None:
             return None
-        return clock.now() + timedelta(seconds=instant - clock.monotonic())
+        try:
+            return clock.now() + timedelta(seconds=instant - clock.monotonic())
+        except OverflowError:  # a very long wait is legal, the calendar ends with the year 9999
+            return datetime.max.replace(tzinfo=UTC)
 
     waits = state in (State.BACKOFF, State.IDLE)
     return TaskInfo(

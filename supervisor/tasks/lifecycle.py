@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supervisor.kernel.bus import Event
 from supervisor.kernel.cancellation import CancelReason
 from supervisor.kernel.errors import StuckTask
+from supervisor.kernel.event import Event
 from supervisor.tasks.outcome import OutcomeKind, RejectionKind
 
 __all__ = [

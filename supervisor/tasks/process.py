@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from _weakrefset import WeakSet
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-__all__ = ["Citizen", "register"]
+from supervisor.kernel.log import library_logger
+from supervisor.kernel.text import traceback_text
+
+__all__ = ["Citizen", "leave_child", "register"]
 
 
 class Citizen(Protocol):
@@ -17,10 +21,10 @@ class Citizen(Protocol):
         ...
 
     def await_exit(self) -> None:
-        """Wait for that, not longer than its settings allow."""
+        """Wait for that, not longer than its settings allow, counted from `begin_exit`."""
         ...
 
-    def forked(self) -> None:
+    def in_child(self) -> None:
         """The process is a forked child: none of the threads exists in it."""
         ...
 
@@ -30,7 +34,7 @@ _hooked = False
 
 
 def register(citizen: Citizen) -> None:
-    """Remember a supervisor that was started."""
+    """Remember what was started, for as long as its thread, or anybody else, holds it."""
     global _hooked
     if not _hooked:
         _hooked = True
@@ -51,8 +55,30 @@ def _at_exit() -> None:
 
 def _in_child() -> None:
     for citizen in list(_citizens):
-        citizen.forked()
+        citizen.in_child()
     _citizens.clear()
+
+
+def leave_child(task: str, error: BaseException | None, exit_code: int | None) -> NoReturn:
+    """End a child that a body forked and that came back out of the body.
+
+    Nothing of its supervisor exists here: no attempt can follow, no closer is its to run, and the
+    locks of the library may be held for good. So it ends here and now.
+    """
+    code = 0 if error is None else 1 if exit_code is None else exit_code
+    try:
+        if isinstance(error, SystemExit):
+            if isinstance(error.code, str):
+                print(error.code, file=sys.stderr)
+        elif error is not None:
+            library_logger().error(
+                "the child that task %r forked has failed\n%s", task, traceback_text(error)
+            )
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                stream.flush()
+    finally:
+        os._exit(code & 0xFF)
 
 
 if hasattr(os, "register_at_fork"):

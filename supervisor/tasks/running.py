@@ -23,6 +23,7 @@ from supervisor.kernel.inbox import AT_ONCE, Inbox, Message
 from supervisor.kernel.log import library_logger
 from supervisor.kernel.permits import Permits
 from supervisor.kernel.text import error_text
+from supervisor.tasks import process
 from supervisor.tasks.actor import Actor
 from supervisor.tasks.admission import Admissions
 from supervisor.tasks.config import SupervisorConfig
@@ -34,6 +35,7 @@ from supervisor.tasks.shutdown import Shutdown
 __all__ = ["BATCH", "Running"]
 
 BATCH = 32  # threads that are woken together
+_EXIT_MARGIN = 0.25  # seconds beyond exit_grace to hand on what is queued
 _PATIENT = 0.005  # seconds a deadline may wait for a busy inbox
 
 
@@ -67,6 +69,8 @@ class Running:
         self._helpers: dict[int, ThreadHandle] = {}  # run callbacks of the user, by ident
         self._batch_full = False
         self._over = False
+        self._exit_by = 0.0  # monotonic
+        self.forked = False  # this process is a child of the one where the threads run
 
     # Called by any thread
 
@@ -76,10 +80,12 @@ class Running:
             self.refuse_when_closing()
             if self.thread is not None:
                 return False
+            self.deadlines.adopt()
             try:
                 self.thread = self.clock.spawn(self._main, self.config.name)
             except RuntimeError as error:
                 raise CapacityExceeded(f"no thread for the supervisor: {error_text(error)}") from error
+        process.register(self)
         self.bus.start()
         return True
 
@@ -137,6 +143,24 @@ class Running:
         """Block until every task has its outcome; True if so."""
         with self.lock:
             return self.emptied.wait_for(lambda: self.unfinished == 0, timeout)
+
+    # The end of the process: a `process.Citizen`
+
+    def begin_exit(self) -> None:
+        self.closing = True
+        grace = self.config.exit_seconds
+        self._exit_by = self.clock.monotonic() + grace + _EXIT_MARGIN
+        self.inbox.post(partial(self.shutdown.begin, grace, requested=True, drain=grace))
+
+    def await_exit(self) -> None:
+        self.shutdown.result.wait(max(0.0, self._exit_by - self.clock.monotonic()))
+
+    def in_child(self) -> None:
+        self.forked = self.bus.forked = True
+
+    def start_thread(self, actor: Actor) -> None:
+        """Give an actor its thread. Raises RuntimeError if the operating system refuses one."""
+        actor.thread = self.clock.spawn(actor.main, f"{self.config.name}:{actor.name}")
 
     # Called by an actor: a `Host`
 
@@ -224,7 +248,9 @@ class Running:
         self.call_back(actor.token.seal(CancelReason.TIMEOUT) or [])
         if stack:
             reason = f"{reason}; it is stuck at:\n{stack}"
-        outcome = TaskOutcome(kind=OutcomeKind.FORCE_ABORTED, reason=reason, attempts=actor.progress.attempt)
+        outcome = TaskOutcome(
+            kind=OutcomeKind.FORCE_ABORTED, reason=reason, value=actor.value, attempts=actor.progress.attempt
+        )
         self.finish(actor, outcome)
 
     def _reap(self, actor: Actor, outcome: TaskOutcome) -> None:

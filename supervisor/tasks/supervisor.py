@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from supervisor.kernel.arguments import callable_name, count_or_none, patience, seconds, text
 from supervisor.kernel.backoff import Draws
-from supervisor.kernel.bus import Event, EventStream, Subscription
+from supervisor.kernel.bus import EventStream
 from supervisor.kernel.cancellation import CancelReason
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.kernel.errors import (
@@ -21,9 +21,10 @@ from supervisor.kernel.errors import (
     SupervisorError,
     TaskAlreadyExists,
 )
+from supervisor.kernel.event import Event
 from supervisor.kernel.log import library_logger
+from supervisor.kernel.mailbox import Subscription
 from supervisor.kernel.text import error_text, shown
-from supervisor.tasks import process
 from supervisor.tasks.actor import Actor
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.context import current_context
@@ -40,7 +41,6 @@ __all__ = ["Supervisor", "Target"]
 
 Target = TaskHandle | TaskId | int | str
 _STOP_POLL = 0.05  # seconds between two looks at a `stop` event, which offers nothing better
-_EXIT_MARGIN = 0.25  # seconds beyond exit_grace to hand on what is queued
 
 
 class StopEvent(Protocol):
@@ -61,7 +61,6 @@ class Supervisor(TaskDecorators):
         "__weakref__",
         "_declared",
         "_defaults",
-        "_forked",
         "_ran",
         "_running",
         "received_signal",
@@ -92,7 +91,6 @@ class Supervisor(TaskDecorators):
         self._defaults = defaults or TaskDefaults()
         self._declared: dict[str, TaskSpec] = {}  # by decorators, before the start
         self._ran = False
-        self._forked = False
         self.received_signal: int | None = None  # number of the first signal that ended `run`
         for subscriber in subscribers:
             self.subscribe(subscriber)
@@ -121,7 +119,6 @@ class Supervisor(TaskDecorators):
         """
         self.check_process()
         if self._running.start():
-            process.register(self)
             declared, self._declared = list(self._declared.values()), {}
             self._admit(declared)
         return self
@@ -138,6 +135,8 @@ class Supervisor(TaskDecorators):
     def _shut_down_after(self, exc_type: type[BaseException]) -> None:
         try:
             self.shutdown()
+        except ForkedProcess:  # a child on its way out
+            pass
         except SupervisorError as error:  # the one in flight is what counts
             library_logger().error("after %s: %s", exc_type.__name__, error)
 
@@ -387,7 +386,7 @@ class Supervisor(TaskDecorators):
 
     def check_process(self) -> None:
         """Raise ForkedProcess in a forked child."""
-        if self._forked:
+        if self._running.forked:
             raise ForkedProcess(
                 f"supervisor {self.config.name!r} belongs to the parent process, its threads do not exist "
                 "here; make a new Supervisor in the child"
@@ -431,18 +430,6 @@ class Supervisor(TaskDecorators):
             if spec.name in self._declared:
                 raise TaskAlreadyExists(f"a task named {spec.name!r} is declared; choose another name")
             self._declared[spec.name] = spec
-
-    def begin_exit(self) -> None:
-        running = self._running
-        running.closing = True
-        grace = running.config.exit_seconds
-        running.inbox.post(partial(running.shutdown.begin, grace, requested=True, drain=grace))
-
-    def await_exit(self) -> None:
-        self._running.shutdown.result.wait(self.config.exit_seconds + _EXIT_MARGIN)
-
-    def forked(self) -> None:
-        self._forked = True
 
 
 def _check_spec(spec: object) -> None:
