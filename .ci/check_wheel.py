@@ -7,6 +7,12 @@ import tarfile
 import zipfile
 
 
+def for_users(name: str) -> bool:
+    parts = name.split("/")
+    test = "tests" in parts or parts[-1].startswith(("test_", "conftest"))
+    return not test and not name.endswith((".pyc", ".md"))
+
+
 def main(wheel: str, sdist: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
         files = set(archive.namelist())
@@ -25,9 +31,7 @@ def main(wheel: str, sdist: str) -> None:
         problems.append(f"the wheel must hold supervisor/ and its .dist-info/, it holds {sorted(tops)}")
     if not any(name.endswith(".dist-info/licenses/LICENSE") for name in files):
         problems.append("the wheel lacks the LICENSE")
-    strays = sorted(
-        name for name in files if "test_" in name or "/tests/" in name or name.endswith((".pyc", ".md"))
-    )
+    strays = sorted(name for name in files if not for_users(name))
     if strays:
         problems.append(f"the wheel holds what is not for users: {strays}")
     if scripts.split() != ["[console_scripts]", "threadvisor", "=", "supervisor.__main__:main"]:
