@@ -178,7 +178,11 @@ class EventBus:
         mailbox = Mailbox(callback, labels(kinds), name, capacity or self._subscriber_capacity)
         self._enter(mailbox, _Lane(self, f"{self._name}:{name}") if dedicated else self._shared)
         if self._running:
-            self._start_lanes()
+            try:
+                self._start_lanes()
+            except BaseException:
+                self.unsubscribe(mailbox)
+                raise
         return Subscription(mailbox, self.unsubscribe)
 
     def stream(self, kinds: Iterable[type[Event] | str] | None) -> EventStream:

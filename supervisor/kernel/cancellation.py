@@ -208,7 +208,7 @@ class CancelToken:
 
     def _spread(self, reason: CancelReason, found: list[Callable[[], object]]) -> None:
         # holds lock; a loop, so that a deep tree can't exhaust the stack
-        todo = [self]
+        todo: list[CancelToken] = [self]
         while todo:
             token = todo.pop()
             if token._reason is not None:

@@ -74,7 +74,7 @@ def _plain(value: Any) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(each) for each in cast("tuple[object, ...]", value)]
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     return str(value) if isinstance(value, str) else value

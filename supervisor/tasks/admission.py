@@ -44,6 +44,7 @@ class Admissions:
             conflicts = running.registry.conflicts([spec for spec, _ in pairs])
             for each in conflicts:
                 running.bus.publish(None, TaskRejected, None, each.spec.name, each.kind, each.reason)
+            actors: list[Actor] = []
             if not conflicts:
                 actors = [Actor(running, next_id(), spec, policy) for spec, policy in pairs]
                 for actor in actors:

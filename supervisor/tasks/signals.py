@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["forwarded"]
 
 
 @contextmanager
-def forwarded(to: Callable[[int], None]) -> Iterator[None]:
+def forwarded(to: Callable[[int], None]) -> Generator[None]:
     """Hand SIGINT and SIGTERM to `to`, which must do no more than one `SimpleQueue.put`.
 
     A handler runs between any two instructions of the main thread: a lock taken there may be held
