@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
 
 from supervisor.kernel.arguments import patience
-from supervisor.kernel.event import Event, labels
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock, Condition, Lock
+from supervisor.kernel.event import Event, labels
 from supervisor.kernel.text import shown
 
 __all__ = ["EventRecorder"]

@@ -1,0 +1,150 @@
+"""LogSubscriber: events to the standard library's logging."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Final, NamedTuple
+
+from supervisor.kernel.event import Event, labels
+from supervisor.kernel.text import shown
+from supervisor.tasks.lifecycle import GraceExceededEvent
+
+__all__ = ["LogSubscriber"]
+
+
+class _Line(NamedTuple):
+    """What is said about one kind of event."""
+
+    level: int
+    message: str  # template
+    names: tuple[str, ...]  # fields that fill it
+    reason: str | None = None  # field that is added to the end when it says something
+
+
+_LINES: Final = {
+    "task_added": _Line(logging.INFO, "task %r added", ("task",)),
+    "task_rejected": _Line(logging.WARNING, "task %r rejected (%s)", ("task", "rejection"), "reason"),
+    "attempt_starting": _Line(logging.DEBUG, "task %r attempt %d starts", ("task", "attempt")),
+    "attempt_succeeded": _Line(
+        logging.INFO, "task %r attempt %d succeeded in %.3f s", ("task", "attempt", "duration")
+    ),
+    "attempt_failed": _Line(
+        logging.ERROR, "task %r attempt %d failed after %.3f s", ("task", "attempt", "duration"), "error"
+    ),
+    "attempt_timed_out": _Line(
+        logging.WARNING, "task %r attempt %d timed out after %g s", ("task", "attempt", "timeout")
+    ),
+    "attempt_overrunning": _Line(
+        logging.WARNING,
+        "task %r attempt %d still runs %.3f s after its deadline, here:\n%s",
+        ("task", "attempt", "late_by", "stack"),
+    ),
+    "attempt_returned_late": _Line(
+        logging.WARNING,
+        "task %r attempt %d ended (%s) %.3f s after its deadline",
+        ("task", "attempt", "ended", "late_by"),
+    ),
+    "attempt_canceled": _Line(
+        logging.INFO, "task %r attempt %d canceled after %.3f s", ("task", "attempt", "duration")
+    ),
+    "backoff_scheduled": _Line(
+        logging.DEBUG,
+        "task %r waits %.3f s after attempt %d (%s)",
+        ("task", "delay", "attempt", "cause"),
+        "error",
+    ),
+    "task_cancel_requested": _Line(logging.DEBUG, "task %r asked to stop (%s)", ("task", "reason")),
+    "task_finished": _Line(
+        logging.INFO, "task %r finished: %s, attempts: %d", ("task", "outcome", "attempts"), "reason"
+    ),
+    "task_removed": _Line(logging.INFO, "task %r removed", ("task",)),
+    "slot_changed": _Line(logging.DEBUG, "slot %r is %s", ("slot", "state")),
+    "shutdown_requested": _Line(logging.INFO, "shutdown requested", ()),
+    "shutdown_completed": _Line(logging.INFO, "shutdown completed", ()),
+    "grace_exceeded": _Line(logging.WARNING, "grace exceeded, stuck tasks: %s", ("stuck",)),
+    "subscriber_failed": _Line(logging.ERROR, "subscriber %r failed", ("subscriber",), "error"),
+    "events_dropped": _Line(logging.WARNING, "subscriber %r lost %d events", ("subscriber", "dropped")),
+}
+
+# A task's end is as grave as its outcome.
+_OUTCOMES: Final = {
+    "failed": logging.WARNING,
+    "force_aborted": logging.WARNING,
+    "rejected": logging.WARNING,
+    "fatal": logging.ERROR,
+    "panicked": logging.ERROR,
+}
+
+
+class LogSubscriber:
+    """A subscriber that logs events; each kind has its level, a task's end that of its outcome.
+
+    ERROR: failed attempts and subscribers, tasks that end fatal or panicked. WARNING: timeouts,
+    overruns, rejected, failed and force-aborted tasks, exceeded grace, dropped events. DEBUG: starts of
+    attempts, backoffs, requests to stop, slots. INFO: the rest, events of other layers included.
+
+    Records carry every field that is set as `supervisor_<field>`: `supervisor_task`,
+    `supervisor_attempt`, `supervisor_kind` and so on. No handler and no level is configured.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger | str = "supervisor.events",
+        *,
+        levels: Mapping[type[Event] | str, int] | None = None,
+    ) -> None:
+        """Choose where to log.
+
+        logger: a logger, or its name.  levels: other levels for some events, by class (with all below
+        it) or label. Raises ValueError for an unknown label, TypeError for a level that is no int.
+        """
+        if not isinstance(logger, logging.Logger | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"logger must be a Logger or a name, got {shown(logger)}")
+        self.logger = logging.getLogger(logger) if isinstance(logger, str) else logger
+        self._levels: dict[str, int] = {}
+        for kind, level in (levels or {}).items():
+            if isinstance(level, bool) or not isinstance(level, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"a level must be an int such as logging.WARNING, got {shown(level)}")
+            self._levels |= dict.fromkeys(labels((kind,)) or (), level)
+
+    def __call__(self, event: Event) -> None:
+        """Log an event. Runs on the delivery thread."""
+        level = self.level(event)
+        if self.logger.isEnabledFor(level):
+            message, values = _said(event)
+            self.logger.log(level, message, *values, extra=_extra(event))
+
+    def level(self, event: Event) -> int:
+        """Return the level at which an event is logged."""
+        kind = event.kind
+        if kind in self._levels:
+            return self._levels[kind]
+        if kind == "task_finished":
+            return _OUTCOMES.get(getattr(event, "outcome", ""), logging.INFO)
+        line = _LINES.get(kind)
+        return logging.INFO if line is None else line.level
+
+
+def _said(event: Event) -> tuple[str, list[object]]:
+    """Return a template and what fills it: formatted only by a handler that shows it."""
+    line = _LINES.get(event.kind)
+    values: list[object]
+    if line is None:  # of another layer
+        names = [each.name for each in fields(event)[2:]]  # without seq and at
+        message = " ".join([event.kind, *(f"{name}=%r" for name in names)])
+        values = [getattr(event, name) for name in names]
+        return message, values
+    message, values = line.message, [getattr(event, name) for name in line.names]
+    if isinstance(event, GraceExceededEvent):
+        values = [", ".join(repr(task.name) for task in event.stuck)]
+    if line.reason is not None and (reason := getattr(event, line.reason)) is not None:
+        message += ": %s"
+        values.append(reason)
+    return message, values
+
+
+def _extra(event: Event) -> dict[str, object]:
+    # Prefixed, for logging refuses names of its own: "name", "message", "args" and others.
+    return {f"supervisor_{name}": value for name, value in event.to_dict().items() if value is not None}
