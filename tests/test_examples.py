@@ -111,6 +111,10 @@ def test_an_example_is_one_main_function_on_public_names(example: Path) -> None:
         assert private == [], f"{name_of(example)}, line {node.lineno}: examples use public names only"
 
 
+def test_there_are_examples() -> None:
+    assert EXAMPLES != []
+
+
 def test_the_lines_after_prints_are_what_is_wanted() -> None:
     docstring = "Idea.\n\nPrints::\n\n    a\n      b\n\n    c\n\nMore text."
     assert expected_output(docstring) == (["a", "  b", "", "c"], False)
