@@ -55,8 +55,8 @@ SUPERVISORD = words("""
 """)
 
 NOT_LOADED = words("""
-    asyncio croniter logging.handlers opentelemetry prometheus_client psycopg rich sqlite3 supervisor.testing
-    unittest
+    asyncio croniter logging.handlers opentelemetry prometheus_client psycopg rich sqlite3 supervisor.cli
+    supervisor.subscribers supervisor.testing unittest
 """)
 
 
