@@ -14,6 +14,7 @@ from supervisor.tasks.spec import Policy
 NEVER, ON_FAILURE, ALWAYS = RestartPolicy.NEVER, RestartPolicy.ON_FAILURE, RestartPolicy.always()
 EVERY_5 = RestartPolicy.always(5)
 POLICIES = [NEVER, ON_FAILURE, ALWAYS, EVERY_5]
+FROM_ONE = BackoffPolicy(initial=1.0, jitter=Jitter.NONE)
 RETRYABLE = [Ending.FAILED, Ending.TIMED_OUT]
 
 
@@ -23,7 +24,7 @@ def after(
     *,
     streak: int | None = None,
     limit: int | None = None,
-    backoff: BackoffPolicy | None = BackoffPolicy(initial=1.0, jitter=Jitter.NONE),
+    backoff: BackoffPolicy | None = FROM_ONE,
     canceled: bool = False,
     elapsed: float = 1.0,
     draw: float = 0.5,
