@@ -80,6 +80,14 @@ class Admissions:
         self._cancel_queued(actor, CancelReason.REQUESTED)
         return True
 
+    def stop_launch(self, actor: Actor) -> bool:
+        """Ask a task to stop that has left its line but is not running yet; False if it is neither."""
+        running = self._running
+        with running.lock:
+            if actor.slot is None or actor.gate is None or running.registry.find(actor.id) is not actor:
+                return False
+            return actor.token.seal(CancelReason.REQUESTED) is not None  # its launch claims it
+
     def cancel_queued(self) -> None:
         """End every task that waits in a line: the supervisor shuts down."""
         running = self._running
@@ -132,9 +140,10 @@ class Admissions:
                 if not counted:
                     running.unfinished += len(actors)
                 for actor in actors:
-                    actor.gate = None
                     running.bus.publish(None, TaskAdded, actor.id, actor.name)
-                    if actor.token.canceled:  # replaced before it was in
+                for actor in actors:  # all are told of before the first may pass its gate
+                    actor.gate = None
+                    if actor.token.canceled:  # replaced or removed before it was in
                         running.claim(actor, actor.token.reason or CancelReason.REPLACED)
         if closing:
             self._take_back(actors)
@@ -147,7 +156,7 @@ class Admissions:
         with self._running.lock:
             for actor in actors:
                 self._running.registry.remove(actor)
-                actor.closed = True
+                actor.closed = actor.ended = True
         for actor in actors:
             if actor.gate is not None:
                 actor.gate.open()
@@ -169,9 +178,10 @@ class Admissions:
                         with running.lock:
                             todo.extend(self._owner_gone(key, actor.id))
                 case slots.StopOwner():
-                    with running.lock:
+                    with running.lock:  # both, or an owner that is being launched might miss it
                         running.claim(actor, CancelReason.REPLACED)
-                    running.call_back(actor.token.seal(CancelReason.REPLACED) or [])
+                        callbacks = actor.token.seal(CancelReason.REPLACED)
+                    running.call_back(callbacks or [])
                 case slots.Reject():
                     self._refuse(actor, effect.kind, effect.reason)
                 case _:
@@ -219,7 +229,8 @@ class Admissions:
         with running.lock:
             running.registry.queued.pop(actor.id, None)
         running.bus.publish(None, TaskRejected, actor.id, actor.name, kind, reason)
-        self._settle(actor, TaskOutcome(kind=OutcomeKind.REJECTED, reason=reason, rejection=kind))
+        if actor.outcome.set(TaskOutcome(kind=OutcomeKind.REJECTED, reason=reason, rejection=kind)):
+            running.one_less()
 
     def _cancel_queued(self, actor: Actor, reason: CancelReason) -> None:
         running = self._running
@@ -229,12 +240,10 @@ class Admissions:
         publish, id, name = running.bus.publish, actor.id, actor.name
         publish(None, TaskCancelRequested, id, name, reason)
         publish(None, TaskFinished, id, name, OutcomeKind.CANCELED, 0, None)
+        first = actor.outcome.set(TaskOutcome(kind=OutcomeKind.CANCELED))
         publish(None, TaskRemoved, id, name)
-        self._settle(actor, TaskOutcome(kind=OutcomeKind.CANCELED))
-
-    def _settle(self, actor: Actor, outcome: TaskOutcome) -> None:
-        if actor.outcome.set(outcome):
-            self._running.one_less()
+        if first:
+            running.one_less()
 
 
 def _error(conflicts: list[Conflict]) -> TaskAlreadyExists | CapacityExceeded:

@@ -74,20 +74,22 @@ class Running:
 
     # Called by any thread
 
-    def start(self) -> bool:
-        """Start the supervising thread; False if it runs already."""
+    def start(self) -> None:
+        """Start the threads that don't run yet. Raises CapacityExceeded when one is refused; call again."""
         with self.lock:
             self.refuse_when_closing()
-            if self.thread is not None:
-                return False
-            self.deadlines.adopt()
-            try:
-                self.thread = self.clock.spawn(self._main, self.config.name)
-            except RuntimeError as error:
-                raise CapacityExceeded(f"no thread for the supervisor: {error_text(error)}") from error
-        process.register(self)
-        self.bus.start()
-        return True
+            if first := self.thread is None:
+                self.deadlines.adopt()
+                try:
+                    self.thread = self.clock.spawn(self._main, self.config.name)
+                except RuntimeError as error:
+                    raise CapacityExceeded(f"no thread for the supervisor: {error_text(error)}") from error
+        if first:
+            process.register(self)
+        try:
+            self.bus.start()
+        except RuntimeError as error:
+            raise CapacityExceeded(f"no thread to deliver events: {error_text(error)}") from error
 
     def refuse_when_closing(self) -> None:
         """Raise ShuttingDown once a shutdown was asked for."""

@@ -63,6 +63,7 @@ class Supervisor(TaskDecorators):
         "_defaults",
         "_ran",
         "_running",
+        "_started",
         "received_signal",
     )
 
@@ -91,6 +92,7 @@ class Supervisor(TaskDecorators):
         self._defaults = defaults or TaskDefaults()
         self._declared: dict[str, TaskSpec] = {}  # by decorators, before the start
         self._ran = False
+        self._started = False
         self.received_signal: int | None = None  # number of the first signal that ended `run`
         for subscriber in subscribers:
             self.subscribe(subscriber)
@@ -118,9 +120,16 @@ class Supervisor(TaskDecorators):
         Raises ShuttingDown once a shutdown was asked for: a supervisor is not reopened.
         """
         self.check_process()
-        if self._running.start():
-            declared, self._declared = list(self._declared.values()), {}
-            self._admit(declared)
+        running = self._running
+        running.start()
+        with running.lock:
+            declared, self._declared = self._declared, {}
+        try:
+            self._admit(list(declared.values()))
+        except BaseException:  # the next start tries again
+            self._declared = declared | self._declared
+            raise
+        self._started = True
         return self
 
     def __enter__(self) -> Self:
@@ -165,6 +174,7 @@ class Supervisor(TaskDecorators):
             running.closing = True
             thread = running.thread
         if thread is None:
+            running.bus.close(0.0)
             running.shutdown.result.set(())
         else:
             running.inbox.post(partial(running.shutdown.begin, grace, requested=requested))
@@ -188,12 +198,17 @@ class Supervisor(TaskDecorators):
         running.check_not_inside(None, "run", "use add_all()")
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise TypeError(f"stop must be an Event with is_set(), got {shown(stop)}")
+        wanted = list(specs)
         with running.lock:
             if self._ran:
                 raise AlreadyRunning("run() was called before; make a new Supervisor to run again")
             self._ran = True
+            joins = running.closing and not wanted
+        if joins:  # nothing to run, and a shutdown to wait for
+            self._shut_down(self.config.grace_seconds, requested=True)
+            return []
         try:
-            handles = self.add_all(specs)
+            handles = self.add_all(wanted)
         except BaseException:
             self._ran = False
             raise
@@ -308,7 +323,7 @@ class Supervisor(TaskDecorators):
 
     def _remove(self, actor: Actor) -> bool:
         running = self._running
-        if running.admissions.withdraw(actor):
+        if running.admissions.withdraw(actor) or running.admissions.stop_launch(actor):
             return True
         with running.lock:
             claimed = running.claim(actor, CancelReason.REQUESTED)
@@ -401,10 +416,10 @@ class Supervisor(TaskDecorators):
 
     def start_if_needed(self) -> None:
         """Start, unless that was done."""
-        if self._running.thread is None:
-            self.start()
-        else:
+        if self._started:
             self._running.refuse_when_closing()
+        else:
+            self.start()
 
     def _admit(self, specs: list[TaskSpec]) -> list[TaskHandle]:
         pairs = [(spec, resolve(spec, self._defaults)) for spec in specs]
