@@ -107,8 +107,9 @@ class OpenTelemetrySubscriber:
             case _ if number is None:
                 pass
             case TaskFinished():
-                self._finish(event, self._run(event, number))
+                run = self._run(event, number)
                 del self._runs[number]
+                self._finish(event, run)
             case TaskAdded():
                 self._run(event, number)
             case AttemptStarting(attempt=attempt, at=at):
