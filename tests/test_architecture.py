@@ -35,7 +35,7 @@ PRIMITIVES = {"kernel/clock", "kernel/promise", "kernel/permits", "kernel/cancel
 # shared timer; and whoever is admitted is started by admission, all of a batch or none.
 SPAWNERS = {"kernel/cancellation", "tasks/admission"}
 # Where a caller's own thread waits: these hand on to a primitive, and start and make nothing.
-FACES = {"tasks/handle", "tasks/context", "tasks/shutdown"}
+FACES = {"cli/demo_tasks", "tasks/handle", "tasks/context", "tasks/shutdown"}
 
 # Rule 3. Time, threads and chance come from one place each.
 TIME_AND_THREADS = {

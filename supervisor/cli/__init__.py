@@ -1,0 +1,1 @@
+"""The command line: `run` for a program's own tasks, `demo` for a first look."""

@@ -1,0 +1,234 @@
+"""The account of a supervisor's life: events folded into rows and lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from supervisor import (
+    AttemptCanceled,
+    AttemptFailed,
+    AttemptOverrunning,
+    AttemptReturnedLate,
+    AttemptStarting,
+    AttemptSucceeded,
+    AttemptTimedOut,
+    BackoffScheduled,
+    CancelReason,
+    Event,
+    EventsDropped,
+    GraceExceededEvent,
+    OutcomeKind,
+    ShutdownCompleted,
+    ShutdownRequested,
+    SubscriberFailed,
+    TaskAdded,
+    TaskCancelRequested,
+    TaskFinished,
+    TaskRejected,
+)
+from supervisor.cli.words import Tone, duration
+from supervisor.tasks.lifecycle import TaskEvent
+
+__all__ = ["Account", "Entry", "Row", "State", "fold"]
+
+_KEPT = 100  # newest entries
+
+
+class State(StrEnum):
+    """What a task does."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    LATE = "late"  # timed out, and the body has not been seen to end
+    BACKOFF = "backoff"
+    IDLE = "idle"  # between two runs of a periodic task
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One task."""
+
+    task: str
+    state: State = State.WAITING
+    since: datetime  # when that began
+    until: datetime | None = None  # end of a backoff or an interval
+    attempt: int = 0  # the last one started
+    retries: int = 0  # attempts that followed a failure
+    successes: int = 0
+    failures: int = 0  # attempts that raised
+    timeouts: int = 0
+    stumbled: bool = False  # the last attempt failed or timed out
+    said: str = ""  # the last result, for people
+    tone: Tone = Tone.PLAIN  # of `said`
+    stopped_by: str | None = None  # why it was asked to stop
+    outcome: OutcomeKind | None = None
+    reason: str | None = None
+
+    @property
+    def why(self) -> str:
+        """Why it ended, for people; "" when the outcome says it all."""
+        return self.reason or (f"stopped by {self.stopped_by}" if self.stopped_by else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the account."""
+
+    after: float  # seconds since the first event
+    task: str  # "" when it is about all of them
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """All that the events have told so far."""
+
+    began: datetime | None = None  # the first event
+    rows: Mapping[str, Row] = field(default_factory=dict[str, Row])  # by task, in order of admission
+    entries: tuple[Entry, ...] = ()  # the newest ones
+    told: int = 0  # entries there were
+    stopping: bool = False
+    ended: bool = False
+
+    def news(self, since: Account) -> tuple[Entry, ...]:
+        """Return the entries that `since`, an earlier state of this account, has not."""
+        new = self.told - since.told
+        return self.entries[-new:] if new else ()
+
+
+def fold(account: Account, event: Event) -> Account:
+    """Return the account with one more event in it."""
+    began = account.began or event.at
+    account = replace(account, began=began)
+    match event:
+        case TaskEvent():
+            before = account.rows.get(event.task) or Row(task=event.task, since=event.at)
+            after = _row(before, event)
+            account = replace(account, rows={**account.rows, event.task: after})
+            said = _said(before, event)
+            task = event.task
+        case ShutdownRequested():
+            account = replace(account, stopping=True)
+            said, task = ("every task is asked to stop", Tone.HEAD), ""
+        case ShutdownCompleted():
+            account = replace(account, stopping=True, ended=True)
+            said, task = ("every task has ended", Tone.HEAD), ""
+        case GraceExceededEvent():
+            names = ", ".join(each.name for each in event.stuck)
+            said, task = (f"the grace is over and these still run: {names}", Tone.BAD), ""
+        case EventsDropped():
+            said, task = (f"{event.dropped} events were lost on the way to {event.subscriber}", Tone.WARN), ""
+        case SubscriberFailed():
+            said, task = (f"subscriber {event.subscriber} failed: {event.error}", Tone.BAD), ""
+        case _:
+            return account
+    if said is None:
+        return account
+    entry = Entry(after=(event.at - began).total_seconds(), task=task, text=said[0], tone=said[1])
+    return replace(account, entries=(*account.entries, entry)[-_KEPT:], told=account.told + 1)
+
+
+def _row(row: Row, event: TaskEvent) -> Row:
+    at = event.at
+    match event:
+        case AttemptStarting():
+            retries = row.retries + row.stumbled
+            return replace(
+                row, state=State.RUNNING, since=at, until=None, attempt=event.attempt, retries=retries
+            )
+        case AttemptSucceeded():
+            said = f"ok in {duration(event.duration)}"
+            return replace(
+                row, successes=row.successes + 1, stumbled=False, said=said, tone=Tone.GOOD, since=at
+            )
+        case AttemptFailed():
+            return replace(
+                row, failures=row.failures + 1, stumbled=True, said=event.error, tone=Tone.BAD, since=at
+            )
+        case AttemptTimedOut():
+            said = f"timed out after {duration(event.timeout)}"
+            return replace(
+                row,
+                state=State.LATE,
+                since=at,
+                timeouts=row.timeouts + 1,
+                stumbled=True,
+                said=said,
+                tone=Tone.WARN,
+            )
+        case AttemptOverrunning() | AttemptReturnedLate():
+            return replace(row, said=_late(event), tone=Tone.WARN)
+        case AttemptCanceled():
+            said = f"stopped after {duration(event.duration)}"
+            return replace(row, said=said, tone=Tone.QUIET, since=at)
+        case BackoffScheduled():
+            state = State.BACKOFF if event.cause == "failure" else State.IDLE
+            return replace(row, state=state, since=at, until=at + timedelta(seconds=event.delay))
+        case TaskCancelRequested():
+            return replace(row, stopped_by=str(event.reason))
+        case TaskFinished():
+            return replace(
+                row, state=State.ENDED, since=at, until=None, outcome=event.outcome, reason=event.reason
+            )
+        case TaskRejected():
+            return replace(
+                row, state=State.ENDED, since=at, outcome=OutcomeKind.REJECTED, reason=event.reason
+            )
+        case _:
+            return row
+
+
+def _said(row: Row, event: TaskEvent) -> tuple[str, Tone] | None:
+    """Return what the account says about an event of the task whose row was `row`; None for nothing."""
+    match event:
+        case TaskAdded():
+            return "added", Tone.QUIET
+        case AttemptStarting():
+            if event.attempt == 1 or row.stumbled:  # a run of a calm periodic task is told by its end
+                return f"attempt {event.attempt} starts", Tone.QUIET
+            return None
+        case AttemptSucceeded():
+            return f"attempt {event.attempt} succeeded in {duration(event.duration)}", Tone.GOOD
+        case AttemptFailed():
+            return f"attempt {event.attempt} failed: {event.error}", Tone.BAD
+        case AttemptTimedOut():
+            return f"attempt {event.attempt} timed out after {duration(event.timeout)}", Tone.WARN
+        case AttemptOverrunning() | AttemptReturnedLate():
+            return f"attempt {event.attempt} {_late(event)}", Tone.WARN
+        case AttemptCanceled():
+            return f"attempt {event.attempt} stopped after {duration(event.duration)}", Tone.QUIET
+        case BackoffScheduled(cause="failure"):
+            return f"backoff of {duration(event.delay)} before attempt {event.attempt + 1}", Tone.WARN
+        case TaskCancelRequested():
+            if event.reason is CancelReason.SHUTDOWN:  # told once, for all of them
+                return None
+            return f"asked to stop: {event.reason}", Tone.QUIET
+        case TaskFinished():
+            reason = f": {event.reason}" if event.reason else ""
+            return f"ended {event.outcome}{reason}", _tone_of(event.outcome)
+        case TaskRejected():
+            return f"rejected: {event.reason}", Tone.BAD
+        case _:
+            return None
+
+
+def _late(event: AttemptOverrunning | AttemptReturnedLate) -> str:
+    late = duration(event.late_by)
+    if isinstance(event, AttemptOverrunning):
+        return f"still runs {late} after its deadline"
+    return f"ended {late} after its deadline ({event.ended})"
+
+
+def _tone_of(outcome: OutcomeKind) -> Tone:
+    match outcome:
+        case OutcomeKind.COMPLETED:
+            return Tone.GOOD
+        case OutcomeKind.CANCELED:
+            return Tone.PLAIN
+        case _:
+            return Tone.BAD

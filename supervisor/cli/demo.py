@@ -1,0 +1,192 @@
+"""The command `demo`: a story of four tasks, and whether it went as told."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from supervisor import (
+    Event,
+    GraceExceeded,
+    OutcomeKind,
+    Supervisor,
+    SupervisorConfig,
+    TaskContext,
+    TaskOutcome,
+    TaskSpec,
+)
+from supervisor.cli.account import Account, Row, fold
+from supervisor.cli.demo_tasks import FILES, RETRIES, ROWS, Place, Server, prepare, specs
+from supervisor.cli.main import NO_READER, TASK_FAILED
+from supervisor.cli.picture import entry_line, live, summary
+from supervisor.cli.terminal import Terminal
+from supervisor.cli.words import Line, Tone
+from supervisor.kernel.clock import SYSTEM_CLOCK
+
+__all__ = ["demo"]
+
+_REDRAW = 0.125  # seconds
+_GRACE = 3.0  # seconds
+
+_STORY = (
+    ("poll", "asks a web server twice a second. The server answers, fails and hangs in turn:"),
+    ("", "look for backoffs that grow, and for attempts cut off after {timeout:g} s."),
+    ("scan", "hashes a directory tree of {files} files, again and again. It just works."),
+    ("import", "copies {rows:,} rows of a CSV file into SQLite, once."),
+    ("worker", "crashes on bad data whenever it is tried, and is given up after {retries} retries."),
+    ("server", "is the web server that poll asks: one more task, supervised like the others."),
+)
+
+
+def demo(seconds: float) -> int:
+    """Play the demo for about `seconds` seconds; return the exit code."""
+    # Two supervisors: one for the story, and one that watches it, so that the account holds the story alone.
+    story = Supervisor(SupervisorConfig(name="demo", grace=_GRACE))
+    watch = Supervisor(SupervisorConfig(name="watch"))
+    terminal = Terminal(sys.stdout, os.environ, on_lost=story.request_shutdown)
+    view = _View(terminal, seconds)
+    story.subscribe(view, name="account")
+    pace = min(1.0, seconds / 10.0)
+    terminal.say(_introduction(pace, seconds))
+    with TemporaryDirectory(prefix="threadvisor-", ignore_cleanup_errors=True) as folder, Server() as server:
+        place = prepare(Path(folder))
+        tasks = specs(place, server, pace)
+        outcomes: list[TaskOutcome] = []
+        with watch:
+            watch.add(TaskSpec.once("end", partial(_end, story, seconds)))
+            if terminal.redraws:
+                watch.add(TaskSpec.periodic("redraw", view.redraw, _REDRAW))
+            try:
+                outcomes = story.run(tasks)
+            except GraceExceeded:
+                pass  # the account tells it
+        terminal.wipe()
+        if terminal.lost:
+            return NO_READER
+        values = {spec.name: outcome.value for spec, outcome in zip(tasks, outcomes, strict=False)}
+        account = view.account
+        terminal.say(
+            [
+                *([] if terminal.redraws else [[]]),
+                *summary(account, width=terminal.width, symbols=terminal.symbols),
+                [],
+            ]
+        )
+        if story.received_signal is not None:
+            terminal.say([[("Interrupted: every task was asked to stop, and has ended.", Tone.HEAD)]])
+            return 128 + story.received_signal
+        surprises = _surprises(account, values, place)
+    if surprises:
+        terminal.say([[("This is not the story that was to be told:", Tone.BAD)]])
+        terminal.say([[(f"  {surprise}", Tone.PLAIN)] for surprise in surprises])
+        return TASK_FAILED
+    terminal.say(_ending(account, values))
+    return 0
+
+
+class _View:
+    """What a subscriber shows: lines as they come, or a picture that somebody asks to redraw."""
+
+    def __init__(self, terminal: Terminal, total: float) -> None:
+        self.account = Account()  # replaced by the delivery thread, never changed
+        self._terminal = terminal
+        self._total = total
+
+    def __call__(self, event: Event) -> None:
+        before, self.account = self.account, fold(self.account, event)
+        if not self._terminal.redraws:
+            self._terminal.say(entry_line(entry, self.account) for entry in self.account.news(before))
+
+    def redraw(self) -> None:
+        width, height = self._terminal.size()
+        picture = live(
+            self.account,
+            SYSTEM_CLOCK.now(),
+            self._total,
+            width=width,
+            height=height,
+            symbols=self._terminal.symbols,
+        )
+        self._terminal.draw(picture)
+
+
+def _end(story: Supervisor, seconds: float, ctx: TaskContext) -> None:
+    ctx.sleep(seconds)
+    story.request_shutdown()
+
+
+def _introduction(pace: float, seconds: float) -> list[Line]:
+    lines: list[Line] = [
+        [
+            (
+                f"Four tasks for {seconds:g} seconds, each on a thread of its own. Ctrl-C ends it early.",
+                Tone.HEAD,
+            )
+        ],
+        [],
+    ]
+    for name, text in _STORY:
+        text = text.format(timeout=pace, files=FILES, rows=ROWS, retries=RETRIES)
+        lines.append([(f"  {name:<8}", Tone.BUSY), (text, Tone.PLAIN)])
+    return [*lines, []]
+
+
+def _surprises(account: Account, values: Mapping[str, Any], place: Place) -> list[str]:
+    """Return what differs from the story; nothing when it went as told."""
+    rows = account.rows
+    expected = {
+        "poll": OutcomeKind.CANCELED,
+        "scan": OutcomeKind.CANCELED,
+        "import": OutcomeKind.COMPLETED,
+        "worker": OutcomeKind.FAILED,
+        "server": OutcomeKind.CANCELED,
+    }
+    found = [
+        f"{name} ended {row.outcome if row else 'unseen'}, not {kind}: {row.reason if row else ''}"
+        for name, kind in expected.items()
+        if (row := rows.get(name)) is None or row.outcome is not kind
+    ]
+    if found:
+        return found
+    poller, scanner, worker = rows["poll"], rows["scan"], rows["worker"]
+    checks = {
+        "poll met no failure": poller.failures > 0,
+        "poll met no timeout": poller.timeouts > 0,
+        "poll got no answer": poller.successes > 0,
+        "scan ran only once": scanner.successes > 1,
+        "scan failed": scanner.failures == 0,
+        "worker was not retried to its limit": worker.attempt == RETRIES + 1,
+    }
+    found = [surprise for surprise, well in checks.items() if not well]
+    with closing(sqlite3.connect(place.database)) as database:
+        stored: int = database.execute("SELECT count(*) FROM orders").fetchone()[0]
+    if not stored == values["import"] == ROWS:
+        found.append(f"import returned {values['import']} rows and stored {stored}, of {ROWS}")
+    return found
+
+
+def _ending(account: Account, values: Mapping[str, Any]) -> list[Line]:
+    rows: Mapping[str, Row] = account.rows
+    poller = rows["poll"]
+    texts = (
+        ("poll", f"{poller.successes} answers, {poller.failures} errors, {poller.timeouts} timeouts"),
+        ("scan", f"{rows['scan'].successes} times sha256 {values['scan'][:12]}"),
+        ("import", f"{values['import']:,} rows, counted again in the database"),
+    )
+    lines: list[Line] = [[(f"  {name:<8}", Tone.BUSY), (text, Tone.PLAIN)] for name, text in texts]
+    return [
+        [("What the work has brought:", Tone.HEAD)],
+        *lines,
+        [],
+        [
+            ("All went as told.", Tone.GOOD),
+            (" Your own tasks: python -m supervisor run module:object", Tone.PLAIN),
+        ],
+    ]

@@ -1,0 +1,152 @@
+"""The parser, and what it calls."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from typing import Any
+
+from supervisor import __version__
+
+__all__ = ["INTERRUPTED", "NO_READER", "TASK_FAILED", "WRONG_USE", "main"]
+
+TASK_FAILED = 1
+WRONG_USE = 2  # as argparse has it
+INTERRUPTED = 130  # 128 + SIGINT
+NO_READER = 141  # 128 + SIGPIPE
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+_ABOUT = """\
+Supervised threads for synchronous Python: give it functions, and it keeps them running.
+This is not supervisord, the process manager.
+"""
+_FIRST_STEPS = """\
+first steps:
+  {prog} demo
+      watch four real tasks succeed, fail, hang and give up, for about ten seconds
+  {prog} run jobs:tasks
+      run `tasks` of jobs.py in this directory: a Supervisor, a list of TaskSpec,
+      or a function that returns one of them
+"""
+_RUN = """\
+Run tasks in the foreground until every task has ended or a signal asks to stop.
+
+MODULE:OBJECT names a Supervisor, a TaskSpec, a list of them, or a function without
+arguments that returns one of these. The current directory is importable.
+
+SIGINT (Ctrl-C) and SIGTERM ask every task to stop; a second signal ends the grace at once.
+"""
+_EXIT_CODES = """\
+exit codes:
+  0    every task completed or was canceled
+  1    a task ended failed, fatal, panicked or force_aborted
+  2    there was nothing that could be run; the message says why
+  128+N  signal N stopped it: 130 for SIGINT, 143 for SIGTERM
+"""
+_DEMO = """\
+Supervise four real tasks for about ten seconds: a poller of an HTTP server on loopback that
+answers, fails and hangs in turn; a periodic scan that hashes a directory tree; an import of a
+CSV file into SQLite; a worker that crashes until its retry limit. All of it happens in a
+temporary directory and on 127.0.0.1, and nothing is left behind.
+
+A terminal shows a table that is redrawn in place, a pipe gets plain lines.
+NO_COLOR and COLUMNS are respected. Exit code 0 when all went as told, 1 when not.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    parser = _parser(_program())
+    try:
+        options = parser.parse_args(arguments)
+        if options.command is None:
+            parser.print_help(sys.stderr)
+            return WRONG_USE
+        code = _run(options) if options.command == "run" else _demo(options)
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more when it exits
+        return NO_READER
+
+
+def _run(options: Namespace) -> int:
+    from supervisor.cli.run import run
+
+    return run(options.target, log_level=options.log_level, events=options.events, grace=options.grace)
+
+
+def _demo(options: Namespace) -> int:
+    from supervisor.cli.demo import demo
+
+    return demo(options.seconds)
+
+
+def _program() -> str:
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return "python -m supervisor" if name in ("", "-c", "-m", "__main__.py") else name
+
+
+def _parser(program: str) -> ArgumentParser:
+    looks: dict[str, Any] = {"formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
+    parser = ArgumentParser(program, description=_ABOUT, epilog=_FIRST_STEPS.format(prog=program), **looks)
+    parser.add_argument("--version", action="version", version=f"threadvisor {__version__}")
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+
+    run = commands.add_parser(
+        "run", help="run the tasks of a module", description=_RUN, epilog=_EXIT_CODES, **looks
+    )
+    run.add_argument("target", metavar="MODULE:OBJECT", help="what to run, such as jobs:tasks")
+    run.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        type=str.lower,
+        choices=LEVELS,
+        help=f"log events from this level up to stderr: {', '.join(LEVELS)} "
+        "(default: warning; for a Supervisor what it has set up itself)",
+    )
+    run.add_argument(
+        "--events", metavar="FILE", help="append every event to this file, one JSON object a line"
+    )
+    run.add_argument(
+        "--grace",
+        metavar="SECONDS",
+        type=_seconds,
+        help="time for tasks to stop before they are given up "
+        "(default: 60; for a Supervisor its own, which this can't change)",
+    )
+
+    demo = commands.add_parser(
+        "demo", help="watch four real tasks for ten seconds", description=_DEMO, **looks
+    )
+    demo.add_argument(
+        "--seconds",
+        metavar="SECONDS",
+        type=_length,
+        default=10.0,
+        help="how long; below 10 everything in it is faster in proportion (default: 10, at least 2)",
+    )
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < float("inf"):
+        raise ArgumentTypeError(f"not a number of seconds: {text!r}")
+    return seconds
+
+
+def _length(text: str) -> float:
+    seconds = _seconds(text)
+    if not 2.0 <= seconds <= 3600.0:
+        raise ArgumentTypeError(f"must be from 2 to 3600 seconds, got {text!r}")
+    return seconds

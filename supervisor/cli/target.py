@@ -1,0 +1,175 @@
+"""`module:object`: what a command line names, found, checked, and ready to run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from supervisor import Supervisor, TaskSpec
+from supervisor.kernel.text import error_text, shown, traceback_text
+
+__all__ = ["TargetError", "load"]
+
+_WANTED = "a Supervisor, a TaskSpec, a list of them, or a function that returns one of these"
+
+
+class TargetError(Exception):
+    """The target can't be run; the message is for the person who typed it."""
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback  # of the person's own code, when that raised
+
+
+def load(target: str) -> Supervisor | list[TaskSpec]:
+    """Return what `module:object` names, calling it when it is a function.
+
+    Makes the current directory importable. Raises TargetError.
+    """
+    module_name, names = _split(target)
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    found = _attribute(_module(module_name), names, target)
+    if callable(found):
+        found = _called(found, target)
+    return _checked(found, target)
+
+
+def _split(target: str) -> tuple[str, list[str]]:
+    module, colon, attribute = target.partition(":")
+    wanted = module.removesuffix(".py").strip("./\\").replace("/", ".").replace("\\", ".")
+    if wanted and wanted != module:
+        raise TargetError(
+            f"{target!r} names a file; name the module, as in `import`: {wanted}:{attribute or 'tasks'}"
+        )
+    names = attribute.split(".")
+    if not colon or not all(name.isidentifier() for name in [*module.split("."), *names]):
+        raise TargetError(f"{target!r} is not of the form module:object; write for example jobs:tasks")
+    return module, names
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        __import__(name)  # unlike importlib.import_module it leaves its own frames out of tracebacks
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            near = get_close_matches(name, _modules_here(), n=3, cutoff=0.5)
+            hint = f"; did you mean {_choice(near)}?" if near else ""
+            raise TargetError(f"no module {missing!r} in {os.getcwd()} or on the path{hint}") from None
+        raise TargetError(f"importing {name} failed: {error_text(error)}", traceback_text(error)) from None
+    except SystemExit as error:
+        raise TargetError(
+            f"importing {name} ended with {shown(error)}; guard what runs in it by if __name__ == '__main__'"
+        ) from None
+    except Exception as error:
+        raise TargetError(f"importing {name} failed: {error_text(error)}", traceback_text(error)) from None
+    return sys.modules[name]
+
+
+def _modules_here() -> list[str]:
+    here = Path.cwd()
+    return sorted(
+        [path.stem for path in here.glob("*.py")] + [path.parent.name for path in here.glob("*/__init__.py")]
+    )
+
+
+def _attribute(module: ModuleType, names: list[str], target: str) -> Any:
+    found: Any = module
+    where = f"module {module.__name__}"
+    for name in names:
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            public = [each for each in dir(found) if not each.startswith("_")]
+            near = get_close_matches(name, public, n=3, cutoff=0.5)
+            if near:
+                hint = f"; did you mean {_choice(near)}?"
+            elif runnable := [each for each in public if _is_runnable(getattr(found, each, None), module)]:
+                hint = f"; it has {_choice(runnable[:8])}"
+            else:
+                hint = f"; there is nothing in it to run: write {_WANTED}"
+            raise TargetError(f"{where} has no {name!r}{hint}") from None
+        where = f"{target!r}, {name!r} of it,"
+    return found
+
+
+def _is_runnable(value: object, module: ModuleType) -> bool:
+    """Whether this is worth a hint: a function that the module only imported is not."""
+    if isinstance(value, Supervisor | TaskSpec):
+        return True
+    if isinstance(value, list | tuple):
+        return any(isinstance(each, TaskSpec) for each in cast("Iterable[object]", value))
+    return (
+        callable(value)
+        and not isinstance(value, type)
+        and getattr(value, "__module__", "") == module.__name__
+    )
+
+
+def _called(function: Any, target: str) -> object:
+    from inspect import iscoroutinefunction, signature
+
+    if iscoroutinefunction(function):
+        raise TargetError(
+            f"{target} is a coroutine function; make it a plain function that returns the tasks"
+        )
+    try:
+        parameters = signature(function)
+    except (ValueError, TypeError):  # a builtin that tells nothing
+        parameters = None
+    if parameters is not None:
+        try:
+            parameters.bind()
+        except TypeError as error:
+            raise TargetError(
+                f"{target}{parameters} needs arguments ({error}); name a function that can be called without"
+            ) from None
+    try:
+        made: object = function()
+        items = _items(made)  # a generator runs here
+    except SystemExit as error:
+        raise TargetError(f"calling {target} ended with {shown(error)}") from None
+    except Exception as error:
+        raise TargetError(f"calling {target} failed: {error_text(error)}", traceback_text(error)) from None
+    if made is None:
+        raise TargetError(f"{target}() returned None; it must return {_WANTED.partition(', or')[0]}")
+    return made if items is None else items
+
+
+def _checked(found: object, target: str) -> Supervisor | list[TaskSpec]:
+    if isinstance(found, Supervisor):
+        return found
+    if isinstance(found, TaskSpec):
+        return [found]
+    specs = _items(found)
+    if specs is None:
+        raise TargetError(f"{target} is {_described(found)}; name {_WANTED}")
+    for number, each in enumerate(specs):
+        if not isinstance(each, TaskSpec):
+            raise TargetError(f"item {number} of {target} is {_described(each)}, not a TaskSpec")
+    return cast("list[TaskSpec]", specs)
+
+
+def _items(value: object) -> list[object] | None:
+    """Return what is in a collection that might be one of specs; None for anything else."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        return None
+    return list(cast("Iterable[object]", value))
+
+
+def _described(value: object) -> str:
+    if isinstance(value, ModuleType):
+        return f"a module ({value.__name__})"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}: {shown(value, 60)}"
+
+
+def _choice(names: list[str]) -> str:
+    return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} or {names[-1]}"
