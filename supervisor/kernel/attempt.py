@@ -17,7 +17,21 @@ from typing import Any, Protocol
 from supervisor.kernel.deadlines import VERDICT, Deadline, Deadlines
 from supervisor.kernel.errors import Canceled, Fatal, TaskError
 
-__all__ = ["AttemptResult", "Ending", "Watch", "WatchObserver", "call", "code_of", "ended_by"]
+__all__ = [
+    "CANCELED",
+    "FAILED",
+    "FATAL",
+    "PANICKED",
+    "SUCCEEDED",
+    "TIMED_OUT",
+    "AttemptResult",
+    "Ending",
+    "Watch",
+    "WatchObserver",
+    "call",
+    "code_of",
+    "ended_by",
+]
 
 FIRST_REPORT = 10.0  # seconds after the deadline; the distance doubles from report to report
 
@@ -31,6 +45,9 @@ class Ending(StrEnum):
     FATAL = "fatal"
     CANCELED = "canceled"
     PANICKED = "panicked"
+
+
+SUCCEEDED, FAILED, TIMED_OUT, FATAL, CANCELED, PANICKED = Ending  # read faster than members of the class
 
 
 class AttemptResult:
@@ -56,19 +73,19 @@ class AttemptResult:
 def call(body: Callable[..., object], *args: object, **kwargs: object) -> AttemptResult:
     """Run `body` on this thread; nothing it raises gets out."""
     try:
-        return AttemptResult(Ending.SUCCEEDED, body(*args, **kwargs))
+        return AttemptResult(SUCCEEDED, body(*args, **kwargs))
     except Exception as error:
         kind = type(error)  # an attribute of the object itself may be a property that raises
         if issubclass(kind, TaskError):
-            ending = Ending.FATAL if issubclass(kind, Fatal) else Ending.FAILED
+            ending = FATAL if issubclass(kind, Fatal) else FAILED
             return AttemptResult(ending, None, error, _stated_code(error))
-        return AttemptResult(Ending.FAILED, None, error)
+        return AttemptResult(FAILED, None, error)
     except Canceled as error:
-        return AttemptResult(Ending.CANCELED, None, error)
+        return AttemptResult(CANCELED, None, error)
     except SystemExit as error:
-        return AttemptResult(Ending.FATAL, None, error, _exit_code(code_of(error)))
+        return AttemptResult(FATAL, None, error, _exit_code(code_of(error)))
     except BaseException as error:
-        return AttemptResult(Ending.PANICKED, None, error)
+        return AttemptResult(PANICKED, None, error)
 
 
 def ended_by(result: AttemptResult) -> str:

@@ -11,7 +11,18 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Protocol
 
-from supervisor.kernel.attempt import AttemptResult, Ending, Watch, call, code_of, ended_by
+from supervisor.kernel.attempt import (
+    CANCELED,
+    FAILED,
+    PANICKED,
+    SUCCEEDED,
+    TIMED_OUT,
+    AttemptResult,
+    Watch,
+    call,
+    code_of,
+    ended_by,
+)
 from supervisor.kernel.backoff import Draws
 from supervisor.kernel.bus import EventBus
 from supervisor.kernel.cancellation import CancelReason, CancelToken
@@ -217,10 +228,10 @@ class Actor:
                 if permits is not None:
                     permits.release()
             ending = result.ending
-            streak = streak + 1 if ending is Ending.FAILED or ending is Ending.TIMED_OUT else 0
-            if ending is Ending.SUCCEEDED:
+            streak = streak + 1 if ending is FAILED or ending is TIMED_OUT else 0
+            if ending is SUCCEEDED:
                 self.value = result.value
-            elif ending is not Ending.CANCELED:
+            elif ending is not CANCELED:
                 last_error = result.text
             now = monotonic()
             draw = host.rng.random() if streak else 0.0
@@ -229,9 +240,10 @@ class Actor:
                 self.progress = Progress(State.STOPPING, attempt, streak, started, None, last_error)
                 return step, result
             if result.error is not None:
-                # one object raised again and again would pile it up
-                BaseException.with_traceback(result.error, None)
-            del result  # an error holds the frames of its body: not through a long wait
+                # It holds the frames of its body, often in a circle with them: not through a long wait.
+                # And one object that is raised again and again would pile them up.
+                strip_frames(result.error)
+            del result
             delay = step.delay
             if delay > 0.0:
                 state = State.BACKOFF if streak else State.IDLE
@@ -250,7 +262,9 @@ class Actor:
         host, policy, started = self._host, self.policy, self._started
         deadline = None if policy.timeout is None else started + policy.timeout
         context = self._context = TaskContext(self.name, self.id, attempt, deadline, self.token, host.clock)
-        host.bus.publish(self, AttemptStarting, self.id, self.name, attempt)
+        bus = host.bus
+        if bus.active:
+            bus.publish(self, AttemptStarting, self.id, self.name, attempt)
         watch = None if deadline is None else Watch(host.deadlines, deadline, policy.overrun, self)
         result = self._contextvars.copy().run(self._invoke, context, watch)
         late_by = 0.0
@@ -258,30 +272,23 @@ class Actor:
             watch.ended()
             late_by = host.clock.monotonic() - watch.deadline
         context.end()
-        duration = host.clock.monotonic() - started
-        match result.ending:
-            case Ending.SUCCEEDED:
-                host.bus.publish(self, AttemptSucceeded, self.id, self.name, attempt, duration)
-            case Ending.CANCELED:
-                host.bus.publish(self, AttemptCanceled, self.id, self.name, attempt, duration)
-            case Ending.TIMED_OUT:
-                if late_by > LATE:
-                    ended = str(result.value)
-                    host.bus.publish(self, AttemptReturnedLate, self.id, self.name, attempt, late_by, ended)
-            case _:
-                assert result.error is not None
-                result.text = error_text(result.error)
-                host.bus.publish(
-                    self,
-                    AttemptFailed,
-                    self.id,
-                    self.name,
-                    attempt,
-                    duration,
-                    result.text,
-                    result.exit_code,
-                )
+        if (error := result.error) is not None and result.text is None and result.ending is not CANCELED:
+            result.text = error_text(error)
+        if bus.active:
+            self._tell(result, attempt, host.clock.monotonic() - started, late_by)
         return result
+
+    def _tell(self, result: AttemptResult, attempt: int, duration: float, late_by: float) -> None:
+        """Publish how an attempt ended."""
+        publish, id, name, ending = self._host.bus.publish, self.id, self.name, result.ending
+        if ending is SUCCEEDED:
+            publish(self, AttemptSucceeded, id, name, attempt, duration)
+        elif ending is CANCELED:
+            publish(self, AttemptCanceled, id, name, attempt, duration)
+        elif ending is not TIMED_OUT:
+            publish(self, AttemptFailed, id, name, attempt, duration, result.text, result.exit_code)
+        elif late_by > LATE:
+            publish(self, AttemptReturnedLate, id, name, attempt, late_by, str(result.value))
 
     def _invoke(self, context: TaskContext, watch: Watch | None) -> AttemptResult:
         """Call the body and close what it left, in the contextvars of this attempt."""
@@ -295,9 +302,9 @@ class Actor:
             leave_child(self.name, result.error, result.exit_code)
         if watch is not None and not watch.returned():
             message = f"timed out after {self.policy.timeout:g} s"
-            result = AttemptResult(Ending.TIMED_OUT, ended_by(result), Timeout(message), text=message)
+            result = AttemptResult(TIMED_OUT, ended_by(result), Timeout(message), text=message)
         error = context.close()
-        return result if error is None else AttemptResult(Ending.PANICKED, None, error)
+        return result if error is None else AttemptResult(PANICKED, None, error)
 
     def _outcome(self, stop: Stop, result: AttemptResult | None) -> TaskOutcome:
         reason = trace = error = exit_code = None
@@ -308,7 +315,7 @@ class Actor:
             if stop.limit_reached:
                 limit = self.policy.max_retries
                 reason = f"retry limit reached after {limit} of {limit} retries: {reason}"
-            if result.ending is not Ending.TIMED_OUT:
+            if result.ending is not TIMED_OUT:
                 trace = traceback_text(error)
             strip_frames(error)
         return TaskOutcome(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from supervisor.kernel.attempt import Ending
+from supervisor.kernel.attempt import CANCELED, FAILED, FATAL, PANICKED, SUCCEEDED, TIMED_OUT, Ending
 from supervisor.tasks.outcome import OutcomeKind
 from supervisor.tasks.spec import Policy, Repeat
 
@@ -27,15 +27,16 @@ class Again(NamedTuple):
     cause: str | None  # "failure" or "interval" when the wait is to be told, None when not
 
 
+_NEVER, _, _ALWAYS = Repeat  # read faster than members of the class
 _AT_ONCE = Again(0.0, None)
 _FAILED = Stop(OutcomeKind.FAILED)
 _LIMIT = Stop(OutcomeKind.FAILED, True)
 _CANCELED = Stop(OutcomeKind.CANCELED)
 _COMPLETED = Stop(OutcomeKind.COMPLETED)
 _FINAL = {
-    Ending.FATAL: Stop(OutcomeKind.FATAL),
-    Ending.PANICKED: Stop(OutcomeKind.PANICKED),
-    Ending.CANCELED: _CANCELED,
+    FATAL: Stop(OutcomeKind.FATAL),
+    PANICKED: Stop(OutcomeKind.PANICKED),
+    CANCELED: _CANCELED,
 }
 
 
@@ -48,8 +49,8 @@ def decide(
     to stop.  elapsed: seconds since the attempt started.  draw: [0, 1).
     A retryable failure with no retry left wins over a cancellation, so does a permanent one.
     """
-    if ending is Ending.FAILED or ending is Ending.TIMED_OUT:
-        if policy.restart.repeat is Repeat.NEVER:
+    if ending is FAILED or ending is TIMED_OUT:
+        if policy.restart.repeat is _NEVER:
             return _FAILED
         if policy.max_retries is not None and streak > policy.max_retries:
             return _LIMIT
@@ -57,10 +58,10 @@ def decide(
             return _CANCELED
         delay = 0.0 if policy.backoff is None else policy.backoff.delay(streak, draw)
         return Again(delay, "failure") if delay > 0.0 else _AT_ONCE
-    if ending is Ending.SUCCEEDED:
+    if ending is SUCCEEDED:
         if canceled:
             return _CANCELED
-        if policy.restart.repeat is not Repeat.ALWAYS:
+        if policy.restart.repeat is not _ALWAYS:
             return _COMPLETED
         guard = max(0.0, GUARD - elapsed)
         interval = policy.restart.interval
