@@ -6,6 +6,7 @@ and the queue for a permit are all `token.wait` or a latch that the token opens.
 
 from __future__ import annotations
 
+from _weakref import ref
 from _weakrefset import WeakSet
 from collections.abc import Callable
 from datetime import timedelta
@@ -231,18 +232,31 @@ class CancelToken:
         # holds lock; nobody else may hold a token whose callbacks must still run
         token = self
         while (parent := token._parent) is not None:
+            if token._deadline is not None:
+                token._deadline.call_instead(token._expire)
             if parent._kept is None:
                 parent._kept = set()
             parent._kept.add(token)
             token = parent
 
     def _expire_in(self, limit: float) -> None:
+        # A token that nobody holds any more is not kept until then, unless it has callbacks to run.
         timers = self._timers or own_timer(self._clock)
-        self._deadline = timers.call_at(self._clock.monotonic() + limit, self._expire)
+        me = ref(self, lambda _: timers.forget(deadline))
+        deadline = timers.call_at(self._clock.monotonic() + limit, lambda: _expire(me))
+        self._deadline = deadline
 
     def _expire(self) -> None:
         if callbacks := self.seal(CancelReason.TIMEOUT):
-            self._clock.spawn(lambda: run_callbacks(callbacks), "supervisor:cancel")
+            try:
+                self._clock.spawn(lambda: run_callbacks(callbacks), "supervisor:cancel")
+            except RuntimeError:  # no thread is to be had: they hold up others, but they run
+                run_callbacks(callbacks)
+
+
+def _expire(me: Callable[[], CancelToken | None]) -> None:
+    if (token := me()) is not None:
+        token._expire()
 
 
 def run_callbacks(callbacks: list[Callable[[], object]]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import os
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 
@@ -44,6 +45,11 @@ class Deadline:
             self._callback = None
             self._heap._buried()  # pyright: ignore[reportPrivateUsage]
 
+    def call_instead(self, callback: Callable[[], None]) -> None:
+        """Change what is to run, unless it ran or was canceled."""
+        if self._callback is not None:
+            self._callback = callback
+
     def _fire(self) -> None:
         callback, self._callback = self._callback, None
         if callback is not None:
@@ -53,7 +59,7 @@ class Deadline:
 class Deadlines:
     """Callbacks by time. They run on the owner's thread: library code that never blocks."""
 
-    __slots__ = ("_dead", "_heap", "_lock", "_order", "_pid", "_ring", "clock")
+    __slots__ = ("_dead", "_forgotten", "_heap", "_lock", "_order", "_pid", "_ring", "clock")
 
     def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
         self.clock = clock
@@ -61,6 +67,7 @@ class Deadlines:
         self._lock = clock.lock()  # guards _heap, _dead
         self._heap: list[tuple[float, int, int, Deadline]] = []
         self._dead = 0
+        self._forgotten: deque[None] = deque()  # one for each dead entry that is not yet counted
         self._order = count()
         self._pid = os.getpid()  # where the owner runs
 
@@ -71,11 +78,20 @@ class Deadlines:
         # An instant is a nanosecond: 0.1 + 0.1 + 0.1 is not after 0.3, and who sleeps till then wakes first.
         entry = (round(when, 9), rank, next(self._order), deadline)
         with self._lock:
+            while self._forgotten:
+                self._forgotten.popleft()
+                self._bury()
             heapq.heappush(self._heap, entry)
             first = self._heap[0] is entry
         if first:
             self._ring()
         return deadline
+
+    def forget(self, deadline: Deadline) -> None:
+        """Make an entry harmless where no lock may be taken, as in a finalizer."""
+        if deadline._callback is not None:
+            deadline._callback = None
+            self._forgotten.append(None)
 
     def adopt(self) -> None:
         """The owner's thread starts in this process, perhaps a child of the one that made the heap."""
@@ -130,15 +146,15 @@ class Deadlines:
 
     def _buried(self) -> None:
         with self._lock:
-            self._dead += 1
-            if self._dead > _COMPACT_FROM and self._dead > len(self._heap) // 2:
-                self._heap = [
-                    entry
-                    for entry in self._heap
-                    if entry[3]._callback is not None  # pyright: ignore[reportPrivateUsage]
-                ]
-                heapq.heapify(self._heap)
-                self._dead = 0
+            self._bury()
+
+    def _bury(self) -> None:
+        # holds _lock
+        self._dead += 1
+        if self._dead > _COMPACT_FROM and self._dead > len(self._heap) // 2:
+            self._heap = [entry for entry in self._heap if entry[3]._callback is not None]
+            heapq.heapify(self._heap)
+            self._dead = 0
 
 
 class _OwnTimer(Deadlines):

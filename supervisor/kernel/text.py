@@ -86,6 +86,10 @@ def traceback_text(error: BaseException) -> str:
 
 def strip_frames(error: BaseException) -> None:
     """Clear the traceback of the error and of all that it is linked to, so that no frame is kept alive."""
+    linked = _context_of(error) is not None or _cause_of(error) is not None
+    if not linked and not issubclass(type(error), BaseExceptionGroup):
+        BaseException.with_traceback(error, None)
+        return
     seen: set[int] = set()
     todo = [error]
     while todo:
