@@ -22,12 +22,12 @@ from supervisor import (
     TaskOutcome,
     TaskSpec,
 )
-from supervisor.cli.account import Account, Row, fold
+from supervisor.cli.account import Account, fold
 from supervisor.cli.demo_tasks import FILES, RETRIES, ROWS, Place, Server, prepare, specs
 from supervisor.cli.main import NO_READER, TASK_FAILED
 from supervisor.cli.picture import entry_line, live, summary
 from supervisor.cli.terminal import Terminal
-from supervisor.cli.words import Line, Tone
+from supervisor.cli.words import Line, Tone, labeled
 from supervisor.kernel.clock import SYSTEM_CLOCK
 
 __all__ = ["demo"]
@@ -35,14 +35,14 @@ __all__ = ["demo"]
 _REDRAW = 0.125  # seconds
 _GRACE = 3.0  # seconds
 
-_STORY = (
-    ("poll", "asks a web server twice a second. The server answers, fails and hangs in turn:"),
-    ("", "look for backoffs that grow, and for attempts cut off after {timeout:g} s."),
-    ("scan", "hashes a directory tree of {files} files, again and again. It just works."),
-    ("import", "copies {rows:,} rows of a CSV file into SQLite, once."),
-    ("worker", "crashes on bad data whenever it is tried, and is given up after {retries} retries."),
-    ("server", "is the web server that poll asks: one more task, supervised like the others."),
-)
+_STORY = {
+    "poll": "asks a web server every {every:g} s. The server answers, fails and hangs in turn: "
+    "look for backoffs that grow, and for attempts cut off after {timeout:g} s.",
+    "scan": "hashes a directory tree of {files} files, again and again. It just works.",
+    "import": "copies {rows:,} rows of a CSV file into SQLite, once.",
+    "worker": "crashes on bad data whenever it is tried, and is given up after {retries} retries.",
+    "server": "is the web server that poll asks: one more task, supervised like the others.",
+}
 
 
 def demo(seconds: float) -> int:
@@ -54,7 +54,7 @@ def demo(seconds: float) -> int:
     view = _View(terminal, seconds)
     story.subscribe(view, name="account")
     pace = min(1.0, seconds / 10.0)
-    terminal.say(_introduction(pace, seconds))
+    terminal.say(_introduction(pace, seconds, terminal.width))
     with TemporaryDirectory(prefix="threadvisor-", ignore_cleanup_errors=True) as folder, Server() as server:
         place = prepare(Path(folder))
         tasks = specs(place, server, pace)
@@ -87,7 +87,7 @@ def demo(seconds: float) -> int:
         terminal.say([[("This is not the story that was to be told:", Tone.BAD)]])
         terminal.say([[(f"  {surprise}", Tone.PLAIN)] for surprise in surprises])
         return TASK_FAILED
-    terminal.say(_ending(account, values))
+    terminal.say(_ending(account, values, terminal.width))
     return 0
 
 
@@ -122,19 +122,12 @@ def _end(story: Supervisor, seconds: float, ctx: TaskContext) -> None:
     story.request_shutdown()
 
 
-def _introduction(pace: float, seconds: float) -> list[Line]:
-    lines: list[Line] = [
-        [
-            (
-                f"Four tasks for {seconds:g} seconds, each on a thread of its own. Ctrl-C ends it early.",
-                Tone.HEAD,
-            )
-        ],
-        [],
-    ]
-    for name, text in _STORY:
-        text = text.format(timeout=pace, files=FILES, rows=ROWS, retries=RETRIES)
-        lines.append([(f"  {name:<8}", Tone.BUSY), (text, Tone.PLAIN)])
+def _introduction(pace: float, seconds: float, width: int | None) -> list[Line]:
+    facts = {"every": 0.5 * pace, "timeout": pace, "files": FILES, "rows": ROWS, "retries": RETRIES}
+    title = f"Four tasks for {seconds:g} seconds, each on a thread of its own."
+    lines: list[Line] = [[(title, Tone.HEAD), (" Ctrl-C ends it early.", Tone.QUIET)], []]
+    for name, text in _STORY.items():
+        lines += labeled(name, text.format(**facts), width)
     return [*lines, []]
 
 
@@ -172,21 +165,18 @@ def _surprises(account: Account, values: Mapping[str, Any], place: Place) -> lis
     return found
 
 
-def _ending(account: Account, values: Mapping[str, Any]) -> list[Line]:
-    rows: Mapping[str, Row] = account.rows
+def _ending(account: Account, values: Mapping[str, Any], width: int | None) -> list[Line]:
+    rows = account.rows
     poller = rows["poll"]
-    texts = (
-        ("poll", f"{poller.successes} answers, {poller.failures} errors, {poller.timeouts} timeouts"),
-        ("scan", f"{rows['scan'].successes} times sha256 {values['scan'][:12]}"),
-        ("import", f"{values['import']:,} rows, counted again in the database"),
-    )
-    lines: list[Line] = [[(f"  {name:<8}", Tone.BUSY), (text, Tone.PLAIN)] for name, text in texts]
+    brought = {
+        "poll": f"{poller.successes} answers, {poller.failures} errors, {poller.timeouts} timeouts",
+        "scan": f"{rows['scan'].successes} times sha256 {values['scan'][:12]}",
+        "import": f"{values['import']:,} rows, counted again in the database",
+    }
     return [
         [("What the work has brought:", Tone.HEAD)],
-        *lines,
+        *(line for name, text in brought.items() for line in labeled(name, text, width)),
         [],
-        [
-            ("All went as told.", Tone.GOOD),
-            (" Your own tasks: python -m supervisor run module:object", Tone.PLAIN),
-        ],
+        [("All went as told.", Tone.GOOD)],
+        [("Your own tasks: python -m supervisor run module:object", Tone.PLAIN)],
     ]

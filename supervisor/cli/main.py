@@ -41,10 +41,10 @@ SIGINT (Ctrl-C) and SIGTERM ask every task to stop; a second signal ends the gra
 """
 _EXIT_CODES = """\
 exit codes:
-  0    every task completed or was canceled
-  1    a task ended failed, fatal, panicked or force_aborted
-  2    there was nothing that could be run; the message says why
-  128+N  signal N stopped it: 130 for SIGINT, 143 for SIGTERM
+  0      every task completed or was canceled
+  1      a task ended failed, fatal, panicked or force_aborted
+  2      there was nothing that could be run; the message says why
+  128+N  signal N stopped it, however the tasks ended: 130 for SIGINT, 143 for SIGTERM
 """
 _DEMO = """\
 Supervise four real tasks for about ten seconds: a poller of an HTTP server on loopback that

@@ -12,6 +12,7 @@ from supervisor.cli.words import Column, Line, Piece, Symbols, Tone, cut, table
 __all__ = ["entry_line", "live", "summary"]
 
 _BAR = 24  # characters
+_NARROW = 24  # characters; a reason in a column of less would be a tower
 _LOG = 8  # newest entries below the table
 _LIVE = (
     Column(title="  TASK", least=10),
@@ -69,18 +70,17 @@ def summary(account: Account, *, width: int | None, symbols: Symbols) -> list[Li
         cells.append([_name(row, symbols), *_counts(row), (outcome, _tone(row)), ("", Tone.PLAIN)])
     head, *lines = table(_SUMMARY, cells, width)
     offset = sum(len(text) for text, _ in head) - len(_SUMMARY[-1].title)
+    below = width is not None and width - offset < _NARROW
+    if below:  # the reason gets lines of its own
+        head, *lines = table(_SUMMARY[:-1], [line[:-1] for line in cells], width)
+        offset = 4
     shown = [head]
     for row, line in zip(rows, lines, strict=True):
-        parts = _wrapped(row.why, None if width is None else width - offset)
-        shown.append([*line, (parts[0], Tone.PLAIN)])
-        shown += [[(" " * offset, Tone.PLAIN), (part, Tone.PLAIN)] for part in parts[1:]]
+        parts = [row.why] if width is None else wrap(row.why, max(1, width - offset))
+        if parts and not below:
+            line = [*line, (parts.pop(0), Tone.PLAIN)]
+        shown += [line, *([(" " * offset + part, Tone.PLAIN)] for part in parts)]
     return [cut(line, width, symbols) for line in shown]
-
-
-def _wrapped(text: str, width: int | None) -> list[str]:
-    if width is None or width < 16:  # too narrow for a column of its own: it is cut
-        return [text]
-    return wrap(text, width) or [""]
 
 
 def _progress(account: Account, now: datetime, total: float, symbols: Symbols) -> Line:

@@ -82,7 +82,7 @@ def run(target: str, *, log_level: str | None, events: str | None, grace: float 
             try:
                 file = stack.enter_context(JsonlSubscriber(events))
             except OSError as error:
-                return _refused(terminal, f"--events {events}: {error.strerror or error}")
+                return _refused(terminal, f"--events {events}: {error.strerror or 'its folder is missing'}")
             stack.enter_context(supervisor.subscribe(file, name="--events"))
         if log_level is not None or specs:  # a Supervisor brings its own, unless it is asked for more
             _log(stack, supervisor, log_level)
@@ -91,12 +91,14 @@ def run(target: str, *, log_level: str | None, events: str | None, grace: float 
             supervisor.subscribe(tally, kinds=kinds, name="outcomes", capacity=_CAPACITY, dedicated=True)
         )
         try:
+            if not specs:
+                supervisor.start()  # one that was shut down refuses, where an empty run has nothing to say
             supervisor.run(specs)
         except GraceExceeded:
             pass  # the outcomes tell it
         except SupervisorError as error:
             return _refused(terminal, f"{target} can't be run: {error}")
-    terminal.say(tally.lines())
+    terminal.say(tally.lines() or [[(f"{target} had no tasks to run", Tone.PLAIN)]])
     if supervisor.received_signal is not None:
         return 128 + supervisor.received_signal
     return TASK_FAILED if tally.failed else 0

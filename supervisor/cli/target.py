@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 from supervisor import Supervisor, TaskSpec
@@ -15,7 +15,8 @@ from supervisor.kernel.text import error_text, shown, traceback_text
 
 __all__ = ["TargetError", "load"]
 
-_WANTED = "a Supervisor, a TaskSpec, a list of them, or a function that returns one of these"
+_WANTED = "a Supervisor, a TaskSpec or a list of them"
+_OR_MADE = f"{_WANTED}, or a function that returns one of these"
 
 
 class TargetError(Exception):
@@ -49,6 +50,8 @@ def _split(target: str) -> tuple[str, list[str]]:
             f"{target!r} names a file; name the module, as in `import`: {wanted}:{attribute or 'tasks'}"
         )
     names = attribute.split(".")
+    if not colon and module.replace(".", "").isidentifier():
+        raise TargetError(f"{target!r} names no object; write module:object, for example {module}:tasks")
     if not colon or not all(name.isidentifier() for name in [*module.split("."), *names]):
         raise TargetError(f"{target!r} is not of the form module:object; write for example jobs:tasks")
     return module, names
@@ -68,6 +71,11 @@ def _module(name: str) -> ModuleType:
         raise TargetError(
             f"importing {name} ended with {shown(error)}; guard what runs in it by if __name__ == '__main__'"
         ) from None
+    except SyntaxError as error:  # its traceback is that of the import
+        from traceback import format_exception_only
+
+        trace = "".join(format_exception_only(error))
+        raise TargetError(f"importing {name} failed: it is not valid Python", trace) from None
     except Exception as error:
         raise TargetError(f"importing {name} failed: {error_text(error)}", traceback_text(error)) from None
     return sys.modules[name]
@@ -91,26 +99,27 @@ def _attribute(module: ModuleType, names: list[str], target: str) -> Any:
             near = get_close_matches(name, public, n=3, cutoff=0.5)
             if near:
                 hint = f"; did you mean {_choice(near)}?"
-            elif runnable := [each for each in public if _is_runnable(getattr(found, each, None), module)]:
+            elif runnable := _runnable(found, public, module):
                 hint = f"; it has {_choice(runnable[:8])}"
             else:
-                hint = f"; there is nothing in it to run: write {_WANTED}"
+                hint = f"; there is nothing in it to run: write {_OR_MADE}"
             raise TargetError(f"{where} has no {name!r}{hint}") from None
         where = f"{target!r}, {name!r} of it,"
     return found
 
 
-def _is_runnable(value: object, module: ModuleType) -> bool:
-    """Whether this is worth a hint: a function that the module only imported is not."""
-    if isinstance(value, Supervisor | TaskSpec):
-        return True
-    if isinstance(value, list | tuple):
-        return any(isinstance(each, TaskSpec) for each in cast("Iterable[object]", value))
-    return (
-        callable(value)
-        and not isinstance(value, type)
-        and getattr(value, "__module__", "") == module.__name__
-    )
+def _runnable(found: object, public: list[str], module: ModuleType) -> list[str]:
+    """Return the names that are worth a hint: what can be run; without any, functions that may make it."""
+    made: list[str] = []
+    makers: list[str] = []
+    for name in public:
+        value: object = getattr(found, name, None)
+        items = cast("Iterable[object]", value) if isinstance(value, list | tuple) else ()
+        if isinstance(value, Supervisor | TaskSpec) or any(isinstance(each, TaskSpec) for each in items):
+            made.append(name)
+        elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
+            makers.append(name)
+    return made or makers
 
 
 def _called(function: Any, target: str) -> object:
@@ -139,7 +148,7 @@ def _called(function: Any, target: str) -> object:
     except Exception as error:
         raise TargetError(f"calling {target} failed: {error_text(error)}", traceback_text(error)) from None
     if made is None:
-        raise TargetError(f"{target}() returned None; it must return {_WANTED.partition(', or')[0]}")
+        raise TargetError(f"{target}() returned None; it must return {_WANTED}")
     return made if items is None else items
 
 
@@ -150,7 +159,7 @@ def _checked(found: object, target: str) -> Supervisor | list[TaskSpec]:
         return [found]
     specs = _items(found)
     if specs is None:
-        raise TargetError(f"{target} is {_described(found)}; name {_WANTED}")
+        raise TargetError(f"{target} is {_described(found)}; name {_OR_MADE}")
     for number, each in enumerate(specs):
         if not isinstance(each, TaskSpec):
             raise TargetError(f"item {number} of {target} is {_described(each)}, not a TaskSpec")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from textwrap import wrap
 
 __all__ = [
     "ASCII",
@@ -16,6 +17,7 @@ __all__ = [
     "Tone",
     "cut",
     "duration",
+    "labeled",
     "plain",
     "table",
 ]
@@ -97,6 +99,16 @@ def cut(line: Line, width: int | None, symbols: Symbols) -> Line:
         kept.append((text, tone))
         left -= len(text)
     return kept
+
+
+def labeled(label: str, text: str, width: int | None) -> list[Line]:
+    """Return a paragraph beside a label, its further lines below the text. width: None takes 88."""
+    margin = 10
+    first, *rest = wrap(text, max(12, (width or 88) - margin))
+    return [
+        [(f"  {label:<{margin - 2}}", Tone.BUSY), (first, Tone.PLAIN)],
+        *([(" " * margin + line, Tone.PLAIN)] for line in rest),
+    ]
 
 
 def table(columns: Sequence[Column], rows: Sequence[Line], width: int | None) -> list[Line]:
