@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from supervisor.kernel.deadlines import VERDICT, Deadline, Deadlines
 from supervisor.kernel.errors import Canceled, Fatal, TaskError
+from supervisor.kernel.text import type_name
 
 __all__ = [
     "CANCELED",
@@ -90,7 +91,7 @@ def call(body: Callable[..., object], *args: object, **kwargs: object) -> Attemp
 
 def ended_by(result: AttemptResult) -> str:
     """Say how a late body ended: "returned", or the type of what it raised."""
-    return "returned" if result.error is None else type(result.error).__name__
+    return "returned" if result.error is None else type_name(result.error)
 
 
 code_of: Callable[[BaseException], Any] = SystemExit.__dict__["code"].__get__
@@ -100,14 +101,14 @@ code_of: Callable[[BaseException], Any] = SystemExit.__dict__["code"].__get__
 def _exit_code(code: object) -> int:
     if code is None:
         return 0
-    return int(code) if isinstance(code, int) else 1
+    return int.__int__(code) if issubclass(type(code), int) else 1  # type: ignore[arg-type]
 
 
 def _stated_code(error: Exception) -> int | None:
     try:
         code = getattr(error, "exit_code", None)
         return None if code is None else int(code)
-    except Exception:
+    except BaseException:
         return None
 
 
@@ -186,15 +187,19 @@ class Watch:
 
     def _expire(self) -> None:
         with self._lock:
-            after = self._lose() if self._won is None and not self._returned else None
-        if after is not None:
-            after()
+            if self._won is not None or self._returned:
+                return
+            after = self._lose()
+            if self._overrun == 0.0:  # now, before the body has a chance to answer
+                self._over = True
+                self._observer.given_up()
+        after()
 
     def _lose(self) -> Callable[[], None]:
         # holds _lock, so that the body's thread can't overtake the verdict it lost to
         self._won = False
         after = self._observer.timed_out()
-        if self._overrun is not None:
+        if self._overrun:
             self._call_at(self.deadline + self._overrun, self._give_up)
         self._report_at(FIRST_REPORT)
         return after

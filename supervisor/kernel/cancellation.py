@@ -17,6 +17,7 @@ from supervisor.kernel.clock import SYSTEM_CLOCK, Clock, Latch, Lock
 from supervisor.kernel.deadlines import Deadline, Deadlines, own_timer
 from supervisor.kernel.errors import Canceled
 from supervisor.kernel.log import library_logger
+from supervisor.kernel.text import traceback_text
 
 __all__ = ["CancelReason", "CancelToken", "Undo", "run_callbacks"]
 
@@ -264,8 +265,8 @@ def run_callbacks(callbacks: list[Callable[[], object]]) -> None:
     for callback in callbacks:
         try:
             callback()
-        except BaseException:
-            library_logger().exception("an on_cancel callback failed")
+        except BaseException as error:  # as text: `logging` would raise what a hostile one raises
+            library_logger().error("an on_cancel callback failed\n%s", traceback_text(error))
 
 
 def _void(_: object) -> None:

@@ -42,7 +42,7 @@ def shown(value: object, limit: int = 200) -> str:
     try:
         return _cut(_plain(repr(value)), limit)
     except BaseException:
-        return f"<{_type_name(value)} whose repr fails>"
+        return f"<{type_name(value)} whose repr fails>"
 
 
 def error_text(error: BaseException) -> str:
@@ -57,17 +57,17 @@ def error_text(error: BaseException) -> str:
             line += _causes(cause)
         return _one_line(line)
     except BaseException:
-        return _one_line(_type_name(error))
+        return _one_line(type_name(error))
 
 
 def message_text(error: BaseException) -> str:
     """Return the stated reason of a `TaskError` or `Canceled`, else `TypeName: text`."""
     try:
         if isinstance(error, TaskError | Canceled):
-            return _cut(_plain(str(error.reason)), REASON_LIMIT)
+            return _encodable(_cut(_plain(str(error.reason)), REASON_LIMIT))
         return _one_line(_summary(error, ERROR_LIMIT))
     except BaseException:
-        return _one_line(_type_name(error))
+        return _one_line(type_name(error))
 
 
 def traceback_text(error: BaseException) -> str:
@@ -81,7 +81,7 @@ def traceback_text(error: BaseException) -> str:
         text = error_text(error)
     if len(text) > TRACEBACK_LIMIT:
         text = "[... earlier lines left out ...]\n" + text[-TRACEBACK_LIMIT:].partition("\n")[2]
-    return text
+    return _encodable(text)
 
 
 def strip_frames(error: BaseException) -> None:
@@ -129,7 +129,8 @@ def stack_text(ident: int, limit: int = 15) -> str:
     return _frames_text(entries[first:])
 
 
-def _type_name(value: object) -> str:
+def type_name(value: object) -> str:
+    """Return the name of the type of `value`, read past its metaclass; at most 80 characters."""
     name: str = _name_of(type(value))
     return name if len(name) <= 80 else _cut(name, 80)
 
@@ -141,6 +142,15 @@ def _plain(text: str) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _encodable(text: str) -> str:
+    """Return the text without lone surrogates: no file, terminal or socket would take them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
 
 
 def _one_line(text: str) -> str:
@@ -159,13 +169,13 @@ def _message(error: BaseException, limit: int) -> str:
     try:
         text = _plain(str(error))
     except BaseException as broken:
-        return f"<no text, __str__ raised {_type_name(broken)}>"
+        return f"<no text, __str__ raised {type_name(broken)}>"
     return text if len(text) <= limit else _cut(text, limit)
 
 
 def _summary(error: BaseException, limit: int) -> str:
     text = _message(error, limit)
-    return f"{_type_name(error)}: {text}" if text else _type_name(error)
+    return f"{type_name(error)}: {text}" if text else type_name(error)
 
 
 def _causes(cause: BaseException | None) -> str:
@@ -242,7 +252,7 @@ def _chain_text(error: BaseException, depth: int) -> str:
 def _one_text(error: BaseException, depth: int) -> str:
     frames = _traceback_frames(_traceback_of(error))
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
-    name = _type_name(error)
+    name = type_name(error)
     module: Any = _module_of(type(error))
     if isinstance(module, str) and module not in ("builtins", "__main__"):
         name = f"{module[:100]}.{name}"
