@@ -114,7 +114,11 @@ class LogSubscriber:
         level = self.level(event)
         if self.logger.isEnabledFor(level):
             message, values = _said(event)
-            self.logger.log(level, message, *values, extra=_extra(event))
+            # What Logger.log does, but for the search of the stack for a caller, who would be this file.
+            record = self.logger.makeRecord(
+                self.logger.name, level, __file__, 0, message, tuple(values), None, None, _extra(event)
+            )
+            self.logger.handle(record)
 
     def level(self, event: Event) -> int:
         """Return the level at which an event is logged."""
