@@ -31,9 +31,10 @@ LAYERS = {
 AGENTS = {"actor", "supervisor", "running", "worker", "engine", "bus", "deadlines", "split"}
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {"kernel/clock", "kernel/promise", "kernel/permits", "kernel/cancellation", "kernel/inbox"}
-# No agents, but they may start a thread: a token's deadline runs callbacks, which must not hold up the
-# shared timer; and whoever is admitted is started by admission, all of a batch or none.
-SPAWNERS = {"kernel/cancellation", "tasks/admission"}
+# No agent, but it may start a thread: a token's deadline runs callbacks, which must not hold up the shared timer.
+SPAWNERS = {"kernel/cancellation"}
+# No agent, but it may make what others wait on: the threads of a batch start together or not at all.
+MAKERS = {"tasks/admission"}
 # Where a caller's own thread waits: these hand on to a primitive, and start and make nothing.
 FACES = {"cli/demo_tasks", "tasks/handle", "tasks/context", "tasks/shutdown"}
 
@@ -212,7 +213,7 @@ def few_wait(module: Module) -> Iterator[str]:
         where = f"{module.path}:{call.lineno}"
         if method == "spawn" and not agent and module.path not in SPAWNERS:
             yield f"{where} starts a thread, and is no agent"
-        elif method in {"latch", "queue", "condition"} and not (agent or primitive):
+        elif method in {"latch", "queue", "condition"} and not (agent or primitive or module.path in MAKERS):
             yield f"{where} makes something to wait on (.{method}), and is neither agent nor primitive"
         elif method == "wait" and not (agent or primitive or face):
             yield f"{where} waits, and is neither agent nor primitive nor face"
