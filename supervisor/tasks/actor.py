@@ -285,10 +285,11 @@ class Actor:
             publish(self, AttemptSucceeded, id, name, attempt, duration)
         elif ending is CANCELED:
             publish(self, AttemptCanceled, id, name, attempt, duration)
-        elif ending is not TIMED_OUT:
-            publish(self, AttemptFailed, id, name, attempt, duration, result.text, result.exit_code)
-        elif late_by > LATE:
-            publish(self, AttemptReturnedLate, id, name, attempt, late_by, str(result.value))
+        else:
+            if result.value is not None and late_by > LATE:
+                publish(self, AttemptReturnedLate, id, name, attempt, late_by, str(result.value))
+            if ending is not TIMED_OUT:
+                publish(self, AttemptFailed, id, name, attempt, duration, result.text, result.exit_code)
 
     def _invoke(self, context: TaskContext, watch: Watch | None) -> AttemptResult:
         """Call the body and close what it left, in the contextvars of this attempt."""
@@ -304,7 +305,12 @@ class Actor:
             message = f"timed out after {self.policy.timeout:g} s"
             result = AttemptResult(TIMED_OUT, ended_by(result), Timeout(message), text=message)
         error = context.close()
-        return result if error is None else AttemptResult(PANICKED, None, error)
+        if error is None:
+            return result
+        if result.error is not None and error.__context__ is None and error is not result.error:
+            error.__context__ = result.error  # what the body raised is not to be lost
+        late = result.value if result.ending is TIMED_OUT else None
+        return AttemptResult(PANICKED, late, error)
 
     def _outcome(self, stop: Stop, result: AttemptResult | None) -> TaskOutcome:
         reason = trace = error = exit_code = None

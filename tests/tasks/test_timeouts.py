@@ -346,6 +346,15 @@ def test_an_overrun_of_zero_gives_up_at_the_deadline(supervisor, stubborn, clock
     assert (outcome.kind, clock.monotonic()) == (OutcomeKind.FORCE_ABORTED, 5.0)
 
 
+@pytest.mark.parametrize("seed", [None, *range(10)])
+def test_an_overrun_of_zero_leaves_no_time_to_answer(seed) -> None:
+    from supervisor import Supervisor
+
+    with Supervisor(clock=VirtualClock(seed)) as supervisor:
+        handle = supervisor.add(TaskSpec.restartable("t", waits, timeout=5, overrun=0))
+        assert handle.wait().kind is OutcomeKind.FORCE_ABORTED
+
+
 def test_without_an_overrun_a_stuck_body_is_waited_for(supervisor, stubborn, clock) -> None:
     handle = supervisor.add(TaskSpec.once("t", stubborn, timeout=5))
     clock.advance(1e6)
