@@ -1,0 +1,1 @@
+"""Layer 2: walk a state machine, on a schedule."""
