@@ -121,7 +121,7 @@ class Running:
 
         In a shutdown its grace counts, otherwise the task has one of its own.
         """
-        if actor.claimed or actor.closed or actor.ended or actor.gate is not None:
+        if actor.claimed or actor.closed or actor.ended or not actor.admitted:
             return False
         actor.claimed = True
         self.bus.publish(actor, TaskCancelRequested, actor.id, actor.name, reason)
@@ -162,9 +162,14 @@ class Running:
 
     def start_thread(self, actor: Actor) -> None:
         """Give an actor its thread. Raises RuntimeError if the operating system refuses one."""
-        actor.thread = self.clock.spawn(actor.main, f"{self.config.name}:{actor.name}")
+        thread = actor.thread = self.clock.spawn(actor.main, f"{self.config.name}:{actor.name}")
+        if actor.ended:  # before it could be reaped by its thread
+            thread.join(1.0)
 
     # Called by an actor: a `Host`
+
+    def let_in(self, actor: Actor) -> bool:
+        return self.admissions.let_in((actor,))
 
     def actor_started(self, actor: Actor) -> None:
         self._actors[current_ident()] = actor
