@@ -236,6 +236,10 @@ class Admissions:
         running = self._running
         with running.lock:
             running.registry.queued.pop(actor.id, None)
+            stopped = actor.token.reason
+        if stopped is not None:  # before it could be refused: who asked for it was told so
+            self._cancel_queued(actor, stopped)
+            return
         running.bus.publish(None, TaskRejected, actor.id, actor.name, kind, reason)
         if actor.outcome.set(TaskOutcome(kind=OutcomeKind.REJECTED, reason=reason, rejection=kind)):
             running.one_less()

@@ -177,6 +177,9 @@ class Running:
     def actor_ended(self, actor: Actor, outcome: TaskOutcome) -> None:
         self._actors.pop(current_ident(), None)
         self.inbox.post(partial(self._reap, actor, outcome))
+        if self._over:  # nobody is left to reap it
+            with self.lock:
+                self.registry.remove(actor)
 
     def call_back(self, callbacks: list[Callable[[], object]]) -> None:
         """Run callbacks on a thread of their own: one that blocks holds up nobody."""
@@ -301,11 +304,16 @@ class Running:
 
     def _abandon(self) -> None:
         """The thread ends: whoever still waits must not wait for ever."""
+        self._over = True
         with self.lock:
             left = list(self.registry)
+            for actor in left:
+                if actor.ended:
+                    self.registry.remove(actor)
             self.closing = True
             self.unfinished = 0
             self.emptied.notify_all()
         for actor in left:
             actor.outcome.set(None)
+            self.call_back(actor.token.seal(CancelReason.SHUTDOWN) or [])  # nobody is left to wake it
         self.shutdown.ended()

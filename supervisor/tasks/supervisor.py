@@ -348,6 +348,8 @@ class Supervisor(TaskDecorators):
         limit = patience(timeout, "timeout")
         self.check_process()
         actor = self._find(target)
+        if actor is None and isinstance(target, TaskHandle) and target._supervisor is self:  # pyright: ignore[reportPrivateUsage]
+            actor = target._actor  # pyright: ignore[reportPrivateUsage]  # gone; its outcome comes at once
         if actor is None:
             return False
         instead = "use remove(), or return from the body"
