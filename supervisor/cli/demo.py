@@ -16,6 +16,7 @@ from supervisor import (
     Event,
     GraceExceeded,
     OutcomeKind,
+    ShuttingDown,
     Supervisor,
     SupervisorConfig,
     TaskContext,
@@ -55,21 +56,24 @@ def demo(seconds: float) -> int:
     story.subscribe(view, name="account")
     pace = min(1.0, seconds / 10.0)
     terminal.say(_introduction(pace, seconds, terminal.width))
+    if terminal.lost:
+        return _unread(terminal.lost)
     with TemporaryDirectory(prefix="threadvisor-", ignore_cleanup_errors=True) as folder, Server() as server:
         place = prepare(Path(folder))
         tasks = specs(place, server, pace)
         outcomes: list[TaskOutcome] = []
-        with watch:
-            watch.add(TaskSpec.once("end", partial(_end, story, seconds)))
-            if terminal.redraws:
-                watch.add(TaskSpec.periodic("redraw", view.redraw, _REDRAW))
-            try:
+        try:
+            with watch:
+                watch.add(TaskSpec.once("end", partial(_end, story, seconds)))
+                if terminal.redraws:
+                    watch.add(TaskSpec.periodic("redraw", view.redraw, _REDRAW))
                 outcomes = story.run(tasks)
-            except GraceExceeded:
-                pass  # the account tells it
-        terminal.wipe()
+        except (GraceExceeded, ShuttingDown):
+            pass  # the account tells the one; the reader that is lost has no use for the other
+        finally:
+            terminal.wipe()
         if terminal.lost:
-            return NO_READER
+            return _unread(terminal.lost)
         values = {spec.name: outcome.value for spec, outcome in zip(tasks, outcomes, strict=False)}
         account = view.account
         terminal.say(
@@ -120,6 +124,13 @@ class _View:
 def _end(story: Supervisor, seconds: float, ctx: TaskContext) -> None:
     ctx.sleep(seconds)
     story.request_shutdown()
+
+
+def _unread(error: Exception) -> int:
+    if isinstance(error, BrokenPipeError):
+        return NO_READER
+    Terminal(sys.stderr, os.environ).say([[(f"error: standard output can't be written: {error}", Tone.BAD)]])
+    return TASK_FAILED
 
 
 def _introduction(pace: float, seconds: float, width: int | None) -> list[Line]:

@@ -97,6 +97,8 @@ def run(target: str, *, log_level: str | None, events: str | None, grace: float 
         except GraceExceeded:
             pass  # the outcomes tell it
         except SupervisorError as error:
+            if specs:  # a refused batch leaves a supervisor without tasks
+                supervisor.shutdown()
             return _refused(terminal, f"{target} can't be run: {error}")
     terminal.say(tally.lines() or [[(f"{target} had no tasks to run", Tone.PLAIN)]])
     if supervisor.received_signal is not None:

@@ -36,7 +36,7 @@ def load(target: str) -> Supervisor | list[TaskSpec]:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
-    found = _attribute(_module(module_name), names, target)
+    found = _attribute(_module(module_name), names)
     if callable(found):
         found = _called(found, target)
     return _checked(found, target)
@@ -63,7 +63,7 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
-            near = get_close_matches(name, _modules_here(), n=3, cutoff=0.5)
+            near = [] if "." in name else get_close_matches(name, _modules_here())
             hint = f"; did you mean {_choice(near)}?" if near else ""
             raise TargetError(f"no module {missing!r} in {os.getcwd()} or on the path{hint}") from None
         raise TargetError(f"importing {name} failed: {error_text(error)}", traceback_text(error)) from None
@@ -88,7 +88,7 @@ def _modules_here() -> list[str]:
     )
 
 
-def _attribute(module: ModuleType, names: list[str], target: str) -> Any:
+def _attribute(module: ModuleType, names: list[str]) -> Any:
     found: Any = module
     where = f"module {module.__name__}"
     for name in names:
@@ -96,7 +96,7 @@ def _attribute(module: ModuleType, names: list[str], target: str) -> Any:
             found = getattr(found, name)
         except AttributeError:
             public = [each for each in dir(found) if not each.startswith("_")]
-            near = get_close_matches(name, public, n=3, cutoff=0.5)
+            near = get_close_matches(name, public)
             if near:
                 hint = f"; did you mean {_choice(near)}?"
             elif runnable := _runnable(found, public, module):
@@ -104,7 +104,7 @@ def _attribute(module: ModuleType, names: list[str], target: str) -> Any:
             else:
                 hint = f"; there is nothing in it to run: write {_OR_MADE}"
             raise TargetError(f"{where} has no {name!r}{hint}") from None
-        where = f"{target!r}, {name!r} of it,"
+        where = f"{where.removeprefix('module ')}.{name}"
     return found
 
 

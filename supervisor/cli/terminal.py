@@ -34,18 +34,18 @@ class Terminal:
         *,
         on_lost: Callable[[], object] | None = None,
     ) -> None:
-        """stream: None stands for a closed one, as `sys.stdout` can be.  on_lost: called once, when the
-        reader has gone away.
+        """Look at what the stream can do.
+
+        stream: None stands for a closed one, as `sys.stdout` can be.  on_lost: called once, when nothing
+        can be written any more.
         """
         self._stream = stream
         self._on_lost = on_lost
-        self.lost = False  # the reader has gone away
+        self.lost: Exception | None = None  # why nothing can be written any more
         self._picture: str | None = None  # drawn last, and still on the screen
         self._drawn = 0  # lines of it
         self.redraws = stream is not None and _redraws(stream, environ)
-        self._colors = stream is not None and stream.isatty() and not environ.get("NO_COLOR")
-        if environ.get("TERM") == "dumb":
-            self._colors = False
+        self._colors = self.redraws and not environ.get("NO_COLOR")
         self._encoding = (stream and stream.encoding) or "ascii"
         self.symbols: Symbols = UNICODE if _can_say(self._encoding, UNICODE) else ASCII
 
@@ -98,13 +98,13 @@ class Terminal:
         return text.encode(self._encoding, "replace").decode(self._encoding)
 
     def _write(self, text: str) -> None:
-        if self._stream is None or self.lost:
+        if self._stream is None or self.lost is not None:
             return
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # a closed pipe, a terminal that hung up, a closed file
-            self.lost = True
+        except (OSError, ValueError) as error:  # a closed pipe, a full disk, a terminal that hung up
+            self.lost = error
             _discard(self._stream)
             if self._on_lost is not None:
                 self._on_lost()

@@ -58,6 +58,11 @@ def patience(value: object, field: str) -> float | None:
     return None if result == _INFINITY else result
 
 
+def duration(value: object, field: str) -> float:
+    """Return a duration >= 0 as float seconds, infinity included.  value: seconds, or `timedelta`."""
+    return value if type(value) is float and 0.0 <= value < _INFINITY else _duration(value, field)
+
+
 def limit(value: object, field: str) -> float | None:
     """Return a configured limit in seconds; None, 0 and infinity mean that there is none."""
     return patience(value, field) or None

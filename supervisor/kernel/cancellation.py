@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from enum import StrEnum
 
-from supervisor.kernel.arguments import patience
+from supervisor.kernel.arguments import duration, patience
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock, Latch, Lock
 from supervisor.kernel.deadlines import Deadline, Deadlines, own_timer
 from supervisor.kernel.errors import Canceled
@@ -121,7 +121,7 @@ class CancelToken:
 
     def sleep(self, seconds: float | timedelta) -> None:
         """Pause; raises Canceled as soon as the token is canceled."""
-        self.wait(seconds)
+        self.wait(duration(seconds, "seconds"))
         self.check()
 
     def check(self) -> None:

@@ -12,7 +12,9 @@ from supervisor.kernel.text import shown
 
 __all__ = ["Event", "EventsDropped", "SubscriberFailed", "labels", "maker"]
 
+_PLAIN = frozenset({int, float, str, bool, type(None)})
 _known: dict[str, type[Event]] = {}  # by label
+_names: dict[type[Event], tuple[str, ...]] = {}  # of the fields, by class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,13 @@ class Event:
 
     def to_dict(self) -> dict[str, object]:
         """Return the event as JSON-ready values: its kind first, then every field."""
-        return {"kind": self.kind} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        cls = type(self)
+        names = _names.get(cls) or _names.setdefault(cls, tuple(each.name for each in fields(self)))
+        found: dict[str, object] = {"kind": cls.kind}
+        for name in names:
+            value = getattr(self, name)
+            found[name] = value if type(value) in _PLAIN else _plain(value)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

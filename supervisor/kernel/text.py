@@ -63,8 +63,9 @@ def error_text(error: BaseException) -> str:
 def message_text(error: BaseException) -> str:
     """Return the stated reason of a `TaskError` or `Canceled`, else `TypeName: text`."""
     try:
-        if isinstance(error, TaskError | Canceled):
-            return _encodable(_cut(_plain(str(error.reason)), REASON_LIMIT))
+        if issubclass(type(error), TaskError | Canceled):
+            stated = cast("TaskError | Canceled", error).reason
+            return _encodable(_cut(_plain(str(stated)), REASON_LIMIT))
         return _one_line(_summary(error, ERROR_LIMIT))
     except BaseException:
         return _one_line(type_name(error))

@@ -104,6 +104,10 @@ class Host(Protocol):
     rng: Draws
     forked: bool  # this process is a child of the one where the threads run
 
+    def let_in(self, actor: Actor) -> bool:
+        """The thread exists: register the task, if its launcher has not; False if it must not run."""
+        ...
+
     def actor_started(self, actor: Actor) -> None:
         """The thread runs. Called on it, first."""
         ...
@@ -129,6 +133,7 @@ class Actor:
         "_contextvars",
         "_host",
         "_started",
+        "admitted",
         "claimed",
         "closed",
         "ended",
@@ -160,7 +165,8 @@ class Actor:
         self.slot: str | None = None
         self.thread: ThreadHandle | None = None
         self.ident: int | None = None
-        self.gate: Latch | None = clock.latch()  # shut until the task is registered, then None
+        self.gate: Latch | None = None  # of a batch: all its threads exist before one goes on
+        self.admitted = False  # the task is registered for good; guarded by the supervisor's lock
         self.grace: Deadline | None = None
         self.claimed = False  # asked to stop; guarded by the supervisor's lock
         self.closed = False  # given up: what its thread still says is stale
@@ -192,7 +198,7 @@ class Actor:
         """The whole life of the thread."""
         if (gate := self.gate) is not None:
             gate.wait()
-        if self.closed:  # the admission was taken back
+        if not (self.admitted or self._host.let_in(self)):  # the admission was taken back
             return
         self.ident = current_ident()
         self._host.actor_started(self)

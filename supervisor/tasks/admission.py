@@ -84,7 +84,7 @@ class Admissions:
         """Ask a task to stop that has left its line but is not running yet; False if it is neither."""
         running = self._running
         with running.lock:
-            if actor.slot is None or actor.gate is None or running.registry.find(actor.id) is not actor:
+            if actor.slot is None or actor.admitted or running.registry.find(actor.id) is not actor:
                 return False
             return actor.token.seal(CancelReason.REQUESTED) is not None  # its launch claims it
 
@@ -114,14 +114,13 @@ class Admissions:
 
     # Threads
 
-    def _launch(self, actors: Sequence[Actor], *, counted: bool = False) -> None:
-        """Start the threads of registered actors, then let all of them go; or none.
-
-        counted: they are in `unfinished` already.
-        """
+    def _launch(self, actors: Sequence[Actor]) -> None:
+        """Start the threads of registered actors, then let all of them go; or none."""
         running = self._running
         try:
             for actor in actors:
+                if len(actors) > 1:
+                    actor.gate = running.clock.latch()
                 running.start_thread(actor)
         except BaseException as error:
             self._take_back(actors)
@@ -129,28 +128,37 @@ class Admissions:
                 raise
             reason = f"the operating system refused a thread: {error_text(error)}"
             for actor in actors:
-                if not counted:
+                if actor.slot is None:
                     running.bus.publish(
                         None, TaskRejected, actor.id, actor.name, RejectionKind.CAPACITY, reason
                     )
             raise CapacityExceeded(f"{reason}; nothing was registered, stop some tasks first") from error
-        gates = [actor.gate for actor in actors]
-        with running.lock:
-            if not (closing := running.closing):
-                if not counted:
-                    running.unfinished += len(actors)
-                for actor in actors:
-                    running.bus.publish(None, TaskAdded, actor.id, actor.name)
-                for actor in actors:  # all are told of before the first may pass its gate
-                    actor.gate = None
-                    if actor.token.canceled:  # replaced or removed before it was in
-                        running.claim(actor, actor.token.reason or CancelReason.REPLACED)
-        if closing:
+        if not self.let_in(actors):
             self._take_back(actors)
             running.refuse_when_closing()
-        for gate in gates:
-            if gate is not None:
-                gate.open()
+        for actor in actors:
+            if actor.gate is not None:
+                actor.gate.open()
+
+    def let_in(self, actors: Sequence[Actor]) -> bool:
+        """Take actors in whose threads exist; False when it is too late for that.
+
+        One that was launched alone does it itself, unless its launcher is faster: neither waits for
+        the other.
+        """
+        running = self._running
+        with running.lock:
+            if actors[0].admitted or running.closing or actors[0].closed:
+                return actors[0].admitted
+            for actor in actors:
+                if actor.slot is None:  # the others count since they were submitted
+                    running.unfinished += 1
+                running.bus.publish(None, TaskAdded, actor.id, actor.name)
+            for actor in actors:  # all are told of before the first may run
+                actor.admitted = True
+                if actor.token.canceled:  # replaced or removed before it was in
+                    running.claim(actor, actor.token.reason or CancelReason.REPLACED)
+            return True
 
     def _take_back(self, actors: Iterable[Actor]) -> None:
         with self._running.lock:
@@ -199,7 +207,7 @@ class Admissions:
             return False
         try:
             running.refuse_when_closing()
-            self._launch([actor], counted=True)
+            self._launch([actor])
         except ShuttingDown:
             self._cancel_queued(actor, CancelReason.SHUTDOWN)
             return False
@@ -228,6 +236,10 @@ class Admissions:
         running = self._running
         with running.lock:
             running.registry.queued.pop(actor.id, None)
+            stopped = actor.token.reason
+        if stopped is not None:  # before it could be refused: who asked for it was told so
+            self._cancel_queued(actor, stopped)
+            return
         running.bus.publish(None, TaskRejected, actor.id, actor.name, kind, reason)
         if actor.outcome.set(TaskOutcome(kind=OutcomeKind.REJECTED, reason=reason, rejection=kind)):
             running.one_less()

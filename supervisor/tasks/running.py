@@ -121,7 +121,7 @@ class Running:
 
         In a shutdown its grace counts, otherwise the task has one of its own.
         """
-        if actor.claimed or actor.closed or actor.ended or actor.gate is not None:
+        if actor.claimed or actor.closed or actor.ended or not actor.admitted:
             return False
         actor.claimed = True
         self.bus.publish(actor, TaskCancelRequested, actor.id, actor.name, reason)
@@ -162,9 +162,14 @@ class Running:
 
     def start_thread(self, actor: Actor) -> None:
         """Give an actor its thread. Raises RuntimeError if the operating system refuses one."""
-        actor.thread = self.clock.spawn(actor.main, f"{self.config.name}:{actor.name}")
+        thread = actor.thread = self.clock.spawn(actor.main, f"{self.config.name}:{actor.name}")
+        if actor.ended:  # before it could be reaped by its thread
+            thread.join(1.0)
 
     # Called by an actor: a `Host`
+
+    def let_in(self, actor: Actor) -> bool:
+        return self.admissions.let_in((actor,))
 
     def actor_started(self, actor: Actor) -> None:
         self._actors[current_ident()] = actor
@@ -172,6 +177,9 @@ class Running:
     def actor_ended(self, actor: Actor, outcome: TaskOutcome) -> None:
         self._actors.pop(current_ident(), None)
         self.inbox.post(partial(self._reap, actor, outcome))
+        if self._over:  # nobody is left to reap it
+            with self.lock:
+                self.registry.remove(actor)
 
     def call_back(self, callbacks: list[Callable[[], object]]) -> None:
         """Run callbacks on a thread of their own: one that blocks holds up nobody."""
@@ -296,11 +304,16 @@ class Running:
 
     def _abandon(self) -> None:
         """The thread ends: whoever still waits must not wait for ever."""
+        self._over = True
         with self.lock:
             left = list(self.registry)
+            for actor in left:
+                if actor.ended:
+                    self.registry.remove(actor)
             self.closing = True
             self.unfinished = 0
             self.emptied.notify_all()
         for actor in left:
             actor.outcome.set(None)
+            self.call_back(actor.token.seal(CancelReason.SHUTDOWN) or [])  # nobody is left to wake it
         self.shutdown.ended()

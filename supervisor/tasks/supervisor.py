@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, Self
@@ -207,23 +208,28 @@ class Supervisor(TaskDecorators):
         if joins:  # nothing to run, and a shutdown to wait for
             self._shut_down(self.config.grace_seconds, requested=True)
             return []
+        with forwarded(self._on_signal) if signals else nullcontext():
+            handles = self._add_to_run(wanted)
+            try:
+                self._run_to_the_end(stop)
+            except GraceExceeded:
+                raise
+            except BaseException as error:
+                self._shut_down_after(type(error))
+                raise
+        return [outcome for each in handles if (outcome := each.outcome) is not None]
+
+    def _add_to_run(self, specs: list[TaskSpec]) -> list[TaskHandle]:
         try:
-            handles = self.add_all(wanted)
+            return self.add_all(specs)
+        except ShuttingDown:
+            if self.received_signal is not None:
+                return []  # it came before the tasks: the run ends as it would have ended with them
+            self._ran = False
+            raise
         except BaseException:
             self._ran = False
             raise
-        try:
-            if signals:
-                with forwarded(self._on_signal):
-                    self._run_to_the_end(stop)
-            else:
-                self._run_to_the_end(stop)
-        except GraceExceeded:
-            raise
-        except BaseException as error:
-            self._shut_down_after(type(error))
-            raise
-        return [outcome for each in handles if (outcome := each.outcome) is not None]
 
     def _run_to_the_end(self, stop: StopEvent | None) -> None:
         running, requested = self._running, False
@@ -309,7 +315,7 @@ class Supervisor(TaskDecorators):
         self.check_process()
         with self._running.lock:
             actors = sorted(self._running.registry, key=lambda actor: actor.id)
-        return [snapshot(actor) for actor in actors if actor.gate is None or actor.slot is not None]
+        return [snapshot(actor) for actor in actors if actor.admitted or actor.slot is not None]
 
     def remove(self, target: Target) -> bool:
         """Ask a task to stop and return. True for the one caller that claimed it.
@@ -342,6 +348,8 @@ class Supervisor(TaskDecorators):
         limit = patience(timeout, "timeout")
         self.check_process()
         actor = self._find(target)
+        if actor is None and isinstance(target, TaskHandle) and target._supervisor is self:  # pyright: ignore[reportPrivateUsage]
+            actor = target._actor  # pyright: ignore[reportPrivateUsage]  # gone; its outcome comes at once
         if actor is None:
             return False
         instead = "use remove(), or return from the body"
@@ -432,7 +440,7 @@ class Supervisor(TaskDecorators):
             raise TypeError(f"target must be a TaskHandle, a TaskId or a name, got {shown(target)}")
         with self._running.lock:
             actor = self._running.registry.find(target)
-            return None if actor is None or (actor.gate is not None and actor.slot is None) else actor
+            return None if actor is None or (not actor.admitted and actor.slot is None) else actor
 
     def _declare(self, spec: TaskSpec) -> None:
         self.check_process()

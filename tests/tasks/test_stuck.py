@@ -147,6 +147,10 @@ def test_a_shutdown_names_what_was_stuck_before_it_and_does_not_wait_for_it(
     assert [(each.name, each.id) for each in caught.value.stuck] == [("t", handle.id)]
     assert clock.monotonic() == 1.0
     assert [info.state for info in supervisor.tasks()] == ["stuck"]
+    stubborn.release()
+    clock.settle()
+    assert supervisor.tasks() == []
+    assert supervisor.get("t") is None
 
 
 def test_after_it_has_ended_a_shutdown_is_clean(
