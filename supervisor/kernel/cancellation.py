@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from supervisor.kernel.arguments import duration, patience
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock, Latch, Lock
-from supervisor.kernel.deadlines import Deadline, Deadlines, own_timer
+from supervisor.kernel.deadlines import VERDICT, Deadline, Deadlines, own_timer
 from supervisor.kernel.errors import Canceled
 from supervisor.kernel.log import library_logger
 from supervisor.kernel.text import traceback_text
@@ -244,15 +244,20 @@ class CancelToken:
         # A token that nobody holds any more is not kept until then, unless it has callbacks to run.
         timers = self._timers or own_timer(self._clock)
         me = ref(self, lambda _: timers.forget(deadline))
-        deadline = timers.call_at(self._clock.monotonic() + limit, lambda: _expire(me))
+        deadline = timers.call_at(self._clock.monotonic() + limit, lambda: _expire(me), VERDICT)
         self._deadline = deadline
 
+    def run_apart(self, callbacks: list[Callable[[], object]]) -> None:
+        """Run what `seal` left on a thread of its own, where it can't hold up the caller."""
+        if not callbacks:
+            return
+        try:
+            self._clock.spawn(lambda: run_callbacks(callbacks), "supervisor:cancel")
+        except RuntimeError:  # no thread is to be had: they hold up others, but they run
+            run_callbacks(callbacks)
+
     def _expire(self) -> None:
-        if callbacks := self.seal(CancelReason.TIMEOUT):
-            try:
-                self._clock.spawn(lambda: run_callbacks(callbacks), "supervisor:cancel")
-            except RuntimeError:  # no thread is to be had: they hold up others, but they run
-                run_callbacks(callbacks)
+        self.run_apart(self.seal(CancelReason.TIMEOUT) or [])
 
 
 def _expire(me: Callable[[], CancelToken | None]) -> None:
