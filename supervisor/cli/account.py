@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from supervisor import (
+from supervisor.cli.words import Tone, duration
+from supervisor.kernel.cancellation import CancelReason
+from supervisor.kernel.event import Event, EventsDropped, SubscriberFailed
+from supervisor.tasks.lifecycle import (
     AttemptCanceled,
     AttemptFailed,
     AttemptOverrunning,
@@ -16,21 +19,16 @@ from supervisor import (
     AttemptSucceeded,
     AttemptTimedOut,
     BackoffScheduled,
-    CancelReason,
-    Event,
-    EventsDropped,
     GraceExceededEvent,
-    OutcomeKind,
     ShutdownCompleted,
     ShutdownRequested,
-    SubscriberFailed,
     TaskAdded,
     TaskCancelRequested,
+    TaskEvent,
     TaskFinished,
     TaskRejected,
 )
-from supervisor.cli.words import Tone, duration
-from supervisor.tasks.lifecycle import TaskEvent
+from supervisor.tasks.outcome import OutcomeKind
 
 __all__ = ["Account", "Entry", "Row", "State", "fold"]
 

@@ -12,17 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from supervisor import (
-    Event,
-    GraceExceeded,
-    OutcomeKind,
-    ShuttingDown,
-    Supervisor,
-    SupervisorConfig,
-    TaskContext,
-    TaskOutcome,
-    TaskSpec,
-)
 from supervisor.cli.account import Account, fold
 from supervisor.cli.demo_tasks import FILES, RETRIES, ROWS, Place, Server, prepare, specs
 from supervisor.cli.main import NO_READER, TASK_FAILED
@@ -30,6 +19,13 @@ from supervisor.cli.picture import entry_line, live, summary
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.words import Line, Tone, labeled
 from supervisor.kernel.clock import SYSTEM_CLOCK
+from supervisor.kernel.errors import GraceExceeded, ShuttingDown
+from supervisor.kernel.event import Event
+from supervisor.tasks.config import SupervisorConfig
+from supervisor.tasks.context import TaskContext
+from supervisor.tasks.outcome import OutcomeKind, TaskOutcome
+from supervisor.tasks.spec import TaskSpec
+from supervisor.tasks.supervisor import Supervisor
 
 __all__ = ["demo"]
 
@@ -122,7 +118,14 @@ class _View:
 
 
 def _end(story: Supervisor, seconds: float, ctx: TaskContext) -> None:
+    """End the story in time; on a slow machine wait as long again for what ends by itself."""
     ctx.sleep(seconds)
+    for name in ("import", "worker"):
+        if (handle := story.get(name)) is not None:
+            try:
+                handle.wait(seconds)
+            except TimeoutError:
+                break
     story.request_shutdown()
 
 

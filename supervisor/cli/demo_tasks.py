@@ -14,7 +14,11 @@ from pathlib import Path
 from socketserver import TCPServer
 from typing import Any
 
-from supervisor import BackoffPolicy, CancelToken, Fail, TaskContext, TaskSpec
+from supervisor.kernel.backoff import BackoffPolicy
+from supervisor.kernel.cancellation import CancelToken
+from supervisor.kernel.errors import Fail
+from supervisor.tasks.context import TaskContext
+from supervisor.tasks.spec import TaskSpec
 
 __all__ = ["FILES", "RETRIES", "ROWS", "Place", "Server", "prepare", "specs"]
 

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptio
 from collections.abc import Sequence
 from typing import Any
 
-from supervisor import __version__
+import supervisor
 
 __all__ = ["INTERRUPTED", "NO_READER", "TASK_FAILED", "WRONG_USE", "main"]
 
@@ -93,10 +93,14 @@ def _program() -> str:
     return "python -m supervisor" if name in ("", "-c", "-m", "__main__.py") else name
 
 
+def _version() -> str:
+    return getattr(supervisor, "__version__", "?")  # none when supervisord has overwritten it
+
+
 def _parser(program: str) -> ArgumentParser:
     looks: dict[str, Any] = {"formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
     parser = ArgumentParser(program, description=_ABOUT, epilog=_FIRST_STEPS.format(prog=program), **looks)
-    parser.add_argument("--version", action="version", version=f"threadvisor {__version__}")
+    parser.add_argument("--version", action="version", version=f"threadvisor {_version()}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
     run = commands.add_parser(

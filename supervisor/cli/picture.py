@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from textwrap import wrap
 
-from supervisor import OutcomeKind
 from supervisor.cli.account import Account, Entry, Row, State
 from supervisor.cli.words import Column, Line, Piece, Symbols, Tone, cut, table
+from supervisor.tasks.outcome import OutcomeKind
 
 __all__ = ["entry_line", "live", "summary"]
 

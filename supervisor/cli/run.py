@@ -7,19 +7,15 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 
-from supervisor import (
-    GraceExceeded,
-    OutcomeKind,
-    Supervisor,
-    SupervisorConfig,
-    SupervisorError,
-    TaskFinished,
-    TaskRejected,
-)
 from supervisor.cli.main import TASK_FAILED, WRONG_USE
 from supervisor.cli.target import TargetError, load
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.words import Line, Tone
+from supervisor.kernel.errors import GraceExceeded, SupervisorError
+from supervisor.tasks.config import SupervisorConfig
+from supervisor.tasks.lifecycle import TaskFinished, TaskRejected
+from supervisor.tasks.outcome import OutcomeKind
+from supervisor.tasks.supervisor import Supervisor
 
 __all__ = ["Tally", "run"]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
-from supervisor import Supervisor, TaskSpec
 from supervisor.kernel.text import error_text, shown, traceback_text
+from supervisor.tasks.spec import TaskSpec
+from supervisor.tasks.supervisor import Supervisor
 
 __all__ = ["TargetError", "load"]
 

@@ -122,22 +122,24 @@ class Deadlines:
         with self._lock:
             return max(0.0, self.clock.monotonic() - self._heap[0][0]) if self._heap else 0.0
 
-    def run_due(self, limit: int) -> int:
-        """Run what is due, all of one instant and one rank at most `limit`; return how many."""
+    def run_due(self, limit: int, up_to: int = VERDICT) -> int:
+        """Run what is due, in order, all of the rank of the first; return how many.
+
+        limit: at most so many.  up_to: the highest rank to run; one that stands before it holds it up.
+        """
         due: list[Deadline] = []
         with self._lock:
             heap, now = self._heap, self.clock.monotonic() + _TICK
-            group = None
+            group: int | None = None
             while heap and len(due) < limit and heap[0][0] <= now:
-                when, rank, _, deadline = heap[0]
+                _, rank, _, deadline = heap[0]
                 if deadline._callback is None:  # pyright: ignore[reportPrivateUsage]
                     heapq.heappop(heap)
                     self._dead -= 1
                     continue
-                if group is None:
-                    group = (when, rank)
-                elif rank != group[1]:
+                if rank > up_to or (group is not None and rank != group):
                     break
+                group = rank
                 heapq.heappop(heap)
                 due.append(deadline)
         for deadline in due:

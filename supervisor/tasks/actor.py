@@ -310,7 +310,7 @@ class Actor:
         if watch is not None and not watch.returned():
             message = f"timed out after {self.policy.timeout:g} s"
             result = AttemptResult(TIMED_OUT, ended_by(result), Timeout(message), text=message)
-        error = context.close()
+        error = context.close(result.error)
         if error is None:
             return result
         if result.error is not None and error.__context__ is None and error is not result.error:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskContext", "current_context"]
 
+_Closer = Callable[[BaseException | None], object]
+_traceback_of = BaseException.__dict__["__traceback__"].__get__  # a class may have hidden it
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -35,7 +38,7 @@ class TaskContext:
         self._run = run  # of the whole task; the attempt's own token is made when it is needed
         self._token: CancelToken | None = None if deadline is None else run.child()
         self._clock = clock
-        self._closers: list[Callable[[], object]] | None = None
+        self._closers: list[_Closer] | None = None
         self._over = False
 
     def __repr__(self) -> str:
@@ -103,18 +106,28 @@ class TaskContext:
         return self.token.child(timeout)
 
     def enter_context(self, cm: AbstractContextManager[T, Any]) -> T:
-        """Enter `cm` and leave it when the attempt has ended; return what it gave."""
+        """Enter `cm` and leave it when the attempt has ended; return what it gave.
+
+        Its `__exit__` is told what the attempt failed with (for a missed deadline a `Timeout`), so that a
+        transaction can roll back; what it returns is ignored: the failure stands.
+        """
         self._check_running()
         exit = type(cm).__exit__  # looked up first: what can't be left is not entered
         value = type(cm).__enter__(cm)
-        self._add_closer(lambda: exit(cm, None, None, None))
+
+        def leave(error: BaseException | None) -> object:
+            if error is None:
+                return exit(cm, None, None, None)
+            return exit(cm, type(error), error, _traceback_of(error))
+
+        self._add_closer(leave)
         return value
 
     def callback(self, fn: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call `fn(*args, **kwargs)` when the attempt has ended, last registered first."""
         if not callable(fn):
             raise TypeError(f"callback needs a callable, got {fn!r}")
-        self._add_closer(lambda: fn(*args, **kwargs))
+        self._add_closer(lambda _: fn(*args, **kwargs))
 
     def _check_running(self) -> None:
         if self._over:
@@ -123,7 +136,7 @@ class TaskContext:
                 "register it while the body runs"
             )
 
-    def _add_closer(self, closer: Callable[[], object]) -> None:
+    def _add_closer(self, closer: _Closer) -> None:
         self._check_running()
         if self._closers is None:
             self._closers = []
@@ -131,14 +144,17 @@ class TaskContext:
 
     # For the actor
 
-    def close(self) -> BaseException | None:
-        """Run the closers, last first, each whatever the others do; return the first error."""
+    def close(self, result: BaseException | None) -> BaseException | None:
+        """Run the closers, last first, each whatever the others do; return the first error.
+
+        result: what the attempt failed with. A closer that lets it pass has not failed itself.
+        """
         first: BaseException | None = None
         while self._closers:
             try:
-                self._closers.pop()()
+                self._closers.pop()(result)
             except BaseException as error:
-                if first is None:
+                if first is None and error is not result:
                     first = error
         self._over = True
         return first

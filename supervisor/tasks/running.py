@@ -17,7 +17,7 @@ from supervisor.kernel.backoff import Draws, default_rng
 from supervisor.kernel.bus import EventBus
 from supervisor.kernel.cancellation import CancelReason, run_callbacks
 from supervisor.kernel.clock import Clock, ThreadHandle, current_ident
-from supervisor.kernel.deadlines import VERDICT, Deadlines
+from supervisor.kernel.deadlines import VERDICT, WAKE, Deadlines
 from supervisor.kernel.errors import CapacityExceeded, ReentrantCall, ShuttingDown
 from supervisor.kernel.inbox import AT_ONCE, Inbox, Message
 from supervisor.kernel.log import library_logger
@@ -68,6 +68,7 @@ class Running:
         self._actors: dict[int, Actor] = {}  # by ident of the thread
         self._helpers: dict[int, ThreadHandle] = {}  # run callbacks of the user, by ident
         self._batch_full = False
+        self._yielded = False
         self._over = False
         self._exit_by = 0.0  # monotonic
         self.forked = False  # this process is a child of the one where the threads run
@@ -221,14 +222,16 @@ class Running:
             handled += 1
             message = self.inbox.take_waiting() if handled < 2 * BATCH else None
         self._run(self.bus.pump)
-        if self.inbox.quiet or self.deadlines.late_by() > _PATIENT:
-            self._batch_full = self._run_due() == BATCH
+        late = self.deadlines.late_by() > _PATIENT
+        if self.inbox.quiet or late:
+            self._batch_full = self._run_due(VERDICT if self._yielded or late else WAKE) == BATCH
         self.shutdown.step()
 
     def _patience(self) -> float | None:
         if self._over or self.bus.waiting:
             return AT_ONCE
         left = self.deadlines.seconds_left()
+        self._yielded = left == 0.0  # whoever returns at this instant may do so before it is judged
         if self.shutdown.busy or (self._batch_full and left == 0.0):
             return self.clock.breath
         return left
@@ -239,9 +242,9 @@ class Running:
         except Exception:
             library_logger().exception("fault in the supervisor library")
 
-    def _run_due(self) -> int:
+    def _run_due(self, rank: int) -> int:
         try:
-            return self.deadlines.run_due(BATCH)
+            return self.deadlines.run_due(BATCH, rank)
         except Exception:
             library_logger().exception("fault in the supervisor library")
             return 0

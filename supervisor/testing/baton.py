@@ -294,6 +294,8 @@ class Baton:
             timers[:] = [entry for entry in timers if entry[2] == entry[3].ticket]
             heapq.heapify(timers)
         draw = 0.0 if self._rng is None else self._rng.random()
+        if deadline <= self.elapsed:
+            draw += 1.0  # a wait of no time lets all others of this instant go first
         heapq.heappush(timers, (deadline, draw, member.ticket, member))
 
     def _wake(self, source: Waitable, count: int) -> None:

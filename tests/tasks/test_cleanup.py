@@ -20,6 +20,7 @@ from supervisor import (
     OutcomeKind,
     TaskContext,
     TaskSpec,
+    Timeout,
 )
 
 SECOND = BackoffPolicy.constant(1)
@@ -150,6 +151,93 @@ def test_nothing_can_be_registered_once_the_attempt_has_ended(supervisor) -> Non
 def test_a_callback_that_cannot_be_called_is_refused(supervisor) -> None:
     outcome = supervisor.add(TaskSpec.once("t", lambda ctx: ctx.callback(5))).wait()
     assert outcome.reason == "TypeError: callback needs a callable, got 5"
+
+
+# -- what a context manager is told
+
+
+class Transaction:
+    """Commits when it is left without an error, rolls back otherwise."""
+
+    def __init__(self, *, swallows: bool = False, reraises: bool = False) -> None:
+        self.exits: list[tuple[object, ...]] = []
+        self.swallows = swallows
+        self.reraises = reraises
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: object) -> bool:
+        self.exits.append((kind, error, tb is not None))
+        if self.reraises and error is not None:
+            raise error
+        return self.swallows
+
+
+@pytest.mark.parametrize("settings", [{}, {"swallows": True}, {"reraises": True}])
+@pytest.mark.parametrize(("error", "kind"), ENDINGS)
+def test_a_context_manager_is_told_the_error_and_changes_nothing(supervisor, error, kind, settings) -> None:
+    transactions = [Transaction(**settings), Transaction(**settings)]
+
+    def body(ctx: TaskContext) -> None:
+        for each in transactions:
+            ctx.enter_context(each)
+        if error is not None:
+            raise error
+
+    outcome = supervisor.add(TaskSpec.once("t", body)).wait()
+    told = (None, None, False) if error is None else (type(error), error, True)
+    assert [each.exits for each in transactions] == [[told], [told]]
+    assert outcome.kind is kind
+    assert outcome.error is (None if kind in (OutcomeKind.COMPLETED, OutcomeKind.CANCELED) else error)
+
+
+def test_a_context_manager_is_told_of_a_missed_deadline(supervisor, clock) -> None:
+    transaction = Transaction()
+
+    def body(ctx: TaskContext) -> str:
+        ctx.enter_context(transaction)
+        clock.sleep(8)
+        return "too late"
+
+    outcome = supervisor.add(TaskSpec.once("t", body, timeout=5)).wait()
+    assert transaction.exits == [(Timeout, outcome.error, False)]
+    assert outcome.reason == "timed out after 5 s"
+
+
+def test_a_generator_may_catch_the_error_and_the_failure_stands(supervisor) -> None:
+    seen: list[BaseException] = []
+
+    @contextmanager
+    def catching() -> Iterator[None]:
+        try:
+            yield
+        except Fail as error:
+            seen.append(error)
+
+    def body(ctx: TaskContext) -> None:
+        ctx.enter_context(catching())
+        raise Fail("boom")
+
+    outcome = supervisor.add(TaskSpec.once("t", body)).wait()
+    assert (outcome.kind, seen) == (OutcomeKind.FAILED, [outcome.error])
+
+
+def test_a_real_database_rolls_back_what_a_failed_attempt_wrote(supervisor) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
+        database.execute("create table orders (attempt integer)")
+
+        def body(ctx: TaskContext) -> None:
+            ctx.enter_context(database)
+            database.execute("insert into orders values (?)", (ctx.attempt,))
+            if ctx.attempt == 1:
+                raise Fail("boom")
+
+        assert supervisor.add(TaskSpec.restartable("t", body, backoff=SECOND)).wait().ok
+        assert database.execute("select attempt from orders").fetchall() == [(2,)]
 
 
 # -- closers that raise

@@ -213,6 +213,18 @@ def test_a_return_at_the_deadline_wins_in_every_interleaving(seed) -> None:
         assert late.wait().reason == "timed out after 0.3 s"
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_return_at_the_deadline_wins_whatever_the_body_waits_on(seed) -> None:
+    from supervisor import Supervisor
+
+    clock = VirtualClock(seed)
+    with Supervisor(clock=clock) as supervisor:
+        waits = (clock.sleep, clock.latch().wait, lambda seconds: clock.latch().wait(seconds))
+        specs = [TaskSpec.once(f"t{n}", wait, timeout=5, args=(5,)) for n, wait in enumerate(waits)]
+        assert [handle.wait().kind.value for handle in supervisor.add_all(specs)] == ["completed"] * 3
+        assert clock.monotonic() == 5.0
+
+
 def test_a_body_that_raises_exactly_at_its_deadline_has_failed_by_itself(supervisor, recorder) -> None:
     def body(ctx: TaskContext) -> None:
         ctx.sleep(5)
