@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from supervisor.kernel.backoff import BackoffPolicy
 
@@ -22,6 +22,8 @@ __all__ = [
 
 FLOW_BACKOFF: Final = BackoffPolicy(initial=1.0, multiplier=2.0, max_delay=300.0, jitter=0.1)
 """What a flow waits after failures until told otherwise; it never trips."""
+
+TICK: Final = 1e-9  # seconds; nearer than this is the same instant, as sums of floats are not exact
 
 
 @final
@@ -85,9 +87,7 @@ class FlowInfo:
     paused: bool
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(NamedTuple):
     """The state of one flow; each transition returns the next one."""
 
     status: Status = Idle()
@@ -113,22 +113,21 @@ class Record:
             return "paused"
         if isinstance(self.status, Tripped):
             return "tripped"
-        if self.eligible is not None and now < self.eligible:
+        if self.eligible is not None and self.eligible - now > TICK:
             return "backoff"
         return None
 
     def skip(self) -> Record:
         """A tick was refused."""
-        return replace(self, skipped=self.skipped + 1)
+        return self._replace(skipped=self.skipped + 1)
 
     def start(self, at: datetime) -> Record:
         """A run begins."""
-        return replace(self, status=Running(at), run_count=self.run_count + 1, last_run=at)
+        return self._replace(status=Running(at), run_count=self.run_count + 1, last_run=at)
 
     def succeed(self, at: datetime, now: float, duration: float) -> Record:
         """The run succeeded: the streak is over."""
-        return replace(
-            self,
+        return self._replace(
             status=Completed(at),
             streak=0,
             eligible=None,
@@ -139,7 +138,7 @@ class Record:
 
     def cancel(self, now: float, duration: float) -> Record:
         """The run was canceled: the streak is as before."""
-        return replace(self, status=Idle(), ended=now, last_duration=duration)
+        return self._replace(status=Idle(), ended=now, last_duration=duration)
 
     def fail(
         self,
@@ -154,8 +153,7 @@ class Record:
         """The run failed: a backoff window counted from now, or the flow trips."""
         streak = self.streak + 1
         if streak_limit is not None and streak >= streak_limit:
-            return replace(
-                self,
+            return self._replace(
                 status=Tripped(streak, error),
                 streak=streak,
                 eligible=None,
@@ -165,8 +163,7 @@ class Record:
             )
         delay = policy.delay(streak, draw)
         until = later(at, delay)
-        return replace(
-            self,
+        return self._replace(
             status=Backoff(until, streak, error),
             streak=streak,
             eligible=now + delay,
@@ -178,7 +175,7 @@ class Record:
     def reset(self) -> Record:
         """Forget failures; a run in progress goes on."""
         status: Status = self.status if self.running else Idle()
-        return replace(self, status=status, streak=0, eligible=None, eligible_at=None)
+        return self._replace(status=status, streak=0, eligible=None, eligible_at=None)
 
 
 def later(at: datetime, delay: float) -> datetime:

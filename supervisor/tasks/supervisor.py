@@ -104,6 +104,11 @@ class Supervisor(TaskDecorators):
         return f"<Supervisor {running.config.name!r} {state}, {len(running.registry.live)} tasks>"
 
     @property
+    def running(self) -> Running:
+        """The live side, for the layers above: its clock, bus and deadlines."""
+        return self._running
+
+    @property
     def config(self) -> SupervisorConfig:
         """The settings."""
         return self._running.config
