@@ -176,6 +176,7 @@ class _SystemThread(threading.Thread):
         self._started = self._begun = _Begun()
 
     def run(self) -> None:
+        self._begun.set()  # set already, unless another Python names its own event otherwise
         _name_thread(self.name)
         main, self._main = self._main, None
         if main is not None:
