@@ -44,7 +44,8 @@ class EventBus:
     ) -> None:
         self.clock = clock
         self.active = False  # somebody subscribes
-        self.closing = False  # what is queued is delivered, nothing more comes
+        self.closing = False  # what is queued is delivered, nothing more is published
+        self.over = False  # nothing comes any more, not even a diagnosis
         self.abandoned = False  # nothing is delivered any more
         self.forked = False  # this process is a child of the one where the threads run
         self._inbox = inbox  # of the supervising thread, which pumps
@@ -226,6 +227,19 @@ class EventBus:
         """True if the thread with this ident runs callbacks of subscribers."""
         return any(lane.ident == ident for lane in self._lanes)
 
+    def over_for(self, lane: _Lane) -> bool:
+        """True when a lane without work may end: while another works, it may yet fail and be told of."""
+        if not self.closing or self.over:
+            return self.over
+        with self._lock:
+            lane.resting = True
+            running = [each for each in self._lanes if each.runs]
+            if all(each.resting and not any(box.queue for box in each.mailboxes) for each in running):
+                self.over = True
+        if self.over:
+            self._wake_lanes()
+        return self.over
+
     # Life
 
     def start(self) -> None:
@@ -261,18 +275,31 @@ class EventBus:
             if lane.runs:
                 drained &= lane.ended.wait(max(0.0, end - self.clock.monotonic()))
         if not drained:
-            self.abandoned = True
             left = sum(len(mailbox.queue) for lane in lanes if lane.runs for mailbox in lane.mailboxes)
             library_logger().warning(
                 "subscribers took longer than %g s; %d events were not delivered", drain_timeout, left
             )
+            self.abandoned = True
+        self.over = True
+        self._wake_lanes()
         return drained
 
 
 class _Lane:
     """What one delivery thread looks after: its mailboxes, and the inbox it sleeps in."""
 
-    __slots__ = ("bus", "ended", "ident", "inbox", "mailboxes", "name", "runs", "shared", "started")
+    __slots__ = (
+        "bus",
+        "ended",
+        "ident",
+        "inbox",
+        "mailboxes",
+        "name",
+        "resting",
+        "runs",
+        "shared",
+        "started",
+    )
 
     def __init__(self, bus: EventBus, name: str, *, shared: bool = False, started: bool = False) -> None:
         self.bus = bus
@@ -282,6 +309,7 @@ class _Lane:
         self.mailboxes: tuple[Mailbox, ...] = ()  # replaced, never changed
         self.started = started
         self.runs = False  # a thread delivers, or has
+        self.resting = False  # the bus is closing, and nothing is left to do here
         self.ended: Latch = bus.clock.latch()
         self.ident: int | None = None
 
@@ -295,18 +323,19 @@ class _Lane:
                     busy |= self._deliver_some(mailbox)
                 if busy:
                     continue
-                if self.bus.closing or not (self.mailboxes or self.shared):
+                if self.bus.over_for(self) or not (self.mailboxes or self.shared):
                     return
                 self.inbox.take(self.patience)
+                self.resting = False  # before anything is taken from a queue, see `over_for`
         finally:
             self.ident = None
             self.ended.open()
 
     def patience(self) -> float | None:
         """Return how long to sleep, see `Inbox.take`."""
-        if self.bus.closing or any(each.queue for each in self.mailboxes):
+        if self.bus.over or any(each.queue for each in self.mailboxes):
             return AT_ONCE
-        return None
+        return AT_ONCE if self.bus.closing and not self.resting else None
 
     def _deliver_some(self, mailbox: Mailbox) -> bool:
         """Call a subscriber with a part of what waits for it; True if there may be more."""
@@ -346,13 +375,13 @@ class EventStream(Iterator[Event]):
             if self._mailbox.queue:
                 return self._mailbox.queue.popleft()
             if not self._bus.caught_up(self._mailbox):
-                if self._bus.closing:
+                if self._bus.over:
                     break
                 self._inbox.take(self._patience)
         raise StopIteration
 
     def _patience(self) -> float | None:
-        done = self._mailbox.closed or self._bus.closing
+        done = self._mailbox.closed or self._bus.over
         return AT_ONCE if done or self._mailbox.queue else None
 
     def close(self) -> None:

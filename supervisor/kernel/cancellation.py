@@ -165,8 +165,10 @@ class CancelToken:
             if self._children is None:
                 self._children = WeakSet()
             self._children.add(child)
-        if limit is not None:
+        if limit is not None and limit > 0.0:
             child._expire_in(limit)
+        elif limit is not None:
+            child.seal(CancelReason.TIMEOUT)
         return child
 
     # For the library: what has to happen where no user code may run.

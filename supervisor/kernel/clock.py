@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
-from queue import Empty, SimpleQueue
+from queue import Empty
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
@@ -152,6 +153,80 @@ class _SystemLatch:
         return opened
 
 
+class _Begun(threading.Event):
+    """The event that `Thread.start` waits for, made not to."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set()
+
+    def wait_for_it(self) -> None:
+        super().wait()
+
+
+class _SystemThread(threading.Thread):
+    """A thread that nobody waits for when it starts, only who joins it or wants its ident.
+
+    `Thread.start` waits until the thread runs. Who starts a thousand waits a thousand times for the
+    scheduler, and a Ctrl-C during the wait makes a thread that runs look as if it had not started.
+    """
+
+    def __init__(self, target: Callable[[], None], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._main: Callable[[], None] | None = target
+        self._started = self._begun = _Begun()
+
+    def run(self) -> None:
+        self._begun.set()  # set already, unless another Python names its own event otherwise
+        _name_thread(self.name)
+        main, self._main = self._main, None
+        if main is not None:
+            main()
+
+    @property
+    def ident(self) -> int | None:
+        self._begun.wait_for_it()
+        return super().ident
+
+    def join(self, timeout: float | None = None) -> None:
+        self._begun.wait_for_it()
+        super().join(timeout)
+
+
+class _SystemQueue:
+    """Items, and a lock as the bell: open when there may be some, shut when the getter has looked.
+
+    Not `queue.SimpleQueue`: on 3.11 and 3.12 a signal that interrupts its `get(timeout)` as the time
+    runs out makes it wait for ever. `Lock.acquire` does that right, and is as fast.
+    """
+
+    __slots__ = ("_bell", "_items")
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._bell = threading.Lock()
+
+    def put(self, item: Any) -> None:
+        # A signal handler may run between any two of these steps, and put, too.
+        self._items.append(item)
+        if self._bell.locked():
+            try:
+                self._bell.release()
+            except RuntimeError:  # somebody else rang in between
+                pass
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        items = self._items
+        while not items:
+            if not self._bell.acquire(block, -1 if timeout is None or not block else timeout) and not items:
+                raise Empty
+        return items.popleft()
+
+    def get_nowait(self) -> Any:
+        if not self._items:
+            raise Empty
+        return self._items.popleft()
+
+
 class SystemClock:
     """The clock of the machine and threads of the operating system."""
 
@@ -164,7 +239,7 @@ class SystemClock:
         self.monotonic: Callable[[], float] = time.monotonic
         self.lock: Callable[[], Lock] = threading.Lock
         self.latch: Callable[[], Latch] = _SystemLatch
-        self.queue: Callable[[], Queue] = SimpleQueue
+        self.queue: Callable[[], Queue] = _SystemQueue
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -173,11 +248,7 @@ class SystemClock:
         return _SystemCondition(lock)  # type: ignore[arg-type]
 
     def spawn(self, target: Callable[[], None], name: str) -> ThreadHandle:
-        def main() -> None:
-            _name_thread(name)
-            target()
-
-        thread = threading.Thread(target=main, name=name, daemon=True)
+        thread = _SystemThread(target, name)
         thread.start()
         return thread
 
@@ -211,7 +282,8 @@ def _load_prctl() -> Callable[..., Any] | Literal[False]:
     try:
         import ctypes
 
-        prctl: Callable[..., Any] = ctypes.CDLL(None).prctl
+        # Not CDLL: it gives the interpreter lock away for a call that takes no time.
+        prctl: Callable[..., Any] = ctypes.PyDLL(None).prctl
     except (ImportError, OSError, AttributeError):
         return False
     return prctl

@@ -142,6 +142,7 @@ class Actor:
         "id",
         "ident",
         "name",
+        "next_gate",
         "outcome",
         "policy",
         "progress",
@@ -166,6 +167,7 @@ class Actor:
         self.thread: ThreadHandle | None = None
         self.ident: int | None = None
         self.gate: Latch | None = None  # of a batch: all its threads exist before one goes on
+        self.next_gate: Latch | None = None  # of the next one in the batch
         self.admitted = False  # the task is registered for good; guarded by the supervisor's lock
         self.grace: Deadline | None = None
         self.claimed = False  # asked to stop; guarded by the supervisor's lock
@@ -198,6 +200,9 @@ class Actor:
         """The whole life of the thread."""
         if (gate := self.gate) is not None:
             gate.wait()
+            if self.next_gate is not None:
+                self.next_gate.open()
+            self.gate = self.next_gate = None
         if not (self.admitted or self._host.let_in(self)):  # the admission was taken back
             return
         self.ident = current_ident()

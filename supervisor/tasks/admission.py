@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 
 from supervisor.kernel.cancellation import CancelReason
@@ -118,9 +119,12 @@ class Admissions:
         """Start the threads of registered actors, then let all of them go; or none."""
         running = self._running
         try:
-            for actor in actors:
-                if len(actors) > 1:
+            if len(actors) > 1:  # each that passes its gate opens the next: thousands at once collapse
+                for actor in actors:
                     actor.gate = running.clock.latch()
+                for actor, after in pairwise(actors):
+                    actor.next_gate = after.gate
+            for actor in actors:
                 running.start_thread(actor)
         except BaseException as error:
             self._take_back(actors)
@@ -136,9 +140,8 @@ class Admissions:
         if not self.let_in(actors):
             self._take_back(actors)
             running.refuse_when_closing()
-        for actor in actors:
-            if actor.gate is not None:
-                actor.gate.open()
+        if actors[0].gate is not None:
+            actors[0].gate.open()
 
     def let_in(self, actors: Sequence[Actor]) -> bool:
         """Take actors in whose threads exist; False when it is too late for that.
@@ -166,8 +169,8 @@ class Admissions:
                 self._running.registry.remove(actor)
                 actor.closed = actor.ended = True
         for actor in actors:
-            if actor.gate is not None:
-                actor.gate.open()
+            if (gate := actor.gate) is not None:
+                gate.open()
         self._running.inbox.ring()  # a shutdown may wait for them to be gone
 
     # Slots

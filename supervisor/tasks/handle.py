@@ -15,7 +15,7 @@ from supervisor.tasks.registry import TaskId
 if TYPE_CHECKING:
     from supervisor.tasks.supervisor import Supervisor
 
-__all__ = ["TaskHandle", "TaskInfo", "snapshot"]
+__all__ = ["TaskHandle", "TaskInfo", "actor_of", "snapshot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,11 @@ class TaskHandle:
         """Return a snapshot; with the stack of its thread on request."""
         self._supervisor.check_process()
         return snapshot(self._actor, stack=stack)
+
+
+def actor_of(handle: TaskHandle, supervisor: Supervisor) -> Actor | None:
+    """Return the actor behind a handle, registered or not; None if it is of another supervisor."""
+    return handle._actor if handle._supervisor is supervisor else None
 
 
 def snapshot(actor: Actor, *, stack: bool = False) -> TaskInfo:

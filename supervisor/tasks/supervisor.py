@@ -30,7 +30,7 @@ from supervisor.tasks.actor import Actor
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.context import current_context
 from supervisor.tasks.decorators import TaskDecorators
-from supervisor.tasks.handle import TaskHandle, TaskInfo, snapshot
+from supervisor.tasks.handle import TaskHandle, TaskInfo, actor_of, snapshot
 from supervisor.tasks.outcome import TaskOutcome
 from supervisor.tasks.registry import TaskId
 from supervisor.tasks.running import Running
@@ -353,8 +353,8 @@ class Supervisor(TaskDecorators):
         limit = patience(timeout, "timeout")
         self.check_process()
         actor = self._find(target)
-        if actor is None and isinstance(target, TaskHandle) and target._supervisor is self:  # pyright: ignore[reportPrivateUsage]
-            actor = target._actor  # pyright: ignore[reportPrivateUsage]  # gone; its outcome comes at once
+        if actor is None and isinstance(target, TaskHandle):
+            actor = actor_of(target, self)  # it has just left: its outcome comes at once
         if actor is None:
             return False
         instead = "use remove(), or return from the body"

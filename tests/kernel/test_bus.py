@@ -67,7 +67,9 @@ def test_building_a_bus_and_subscribing_starts_no_thread(
     assert numbers(got) == [1]
 
 
-def test_nothing_is_queued_while_nobody_listens(make_bus: Callable[..., EventBus], clock: VirtualClock) -> None:
+def test_nothing_is_queued_while_nobody_listens(
+    make_bus: Callable[..., EventBus], clock: VirtualClock
+) -> None:
     bus, got = make_bus(), list[Event]()
     bus.start()
     bus.publish(None, BusTested, 1)

@@ -119,7 +119,11 @@ def test_drop_if_running_is_refused_by_a_busy_slot(
     assert owner.info().state == "running"
     assert recorder.kinds("b") == ["task_rejected"]
     (rejected,) = recorder.of(TaskRejected)
-    assert (rejected.task_id, rejected.rejection, rejected.reason) == (dropped.id, "slot_busy", outcome.reason)
+    assert (rejected.task_id, rejected.rejection, rejected.reason) == (
+        dropped.id,
+        "slot_busy",
+        outcome.reason,
+    )
 
 
 def test_when_an_owner_has_ended_its_slot_is_free_again(supervisor: Supervisor) -> None:
@@ -209,7 +213,9 @@ def test_a_replaced_owner_that_does_not_stop_keeps_its_slot_until_its_thread_has
     clock.advance(10.0)
     assert not new.done()
     assert new.info().state == "waiting"
-    assert supervisor.submit(TaskSpec.once("x", stays), slot="s", admission=DROP).wait().rejection == "slot_busy"
+    assert (
+        supervisor.submit(TaskSpec.once("x", stays), slot="s", admission=DROP).wait().rejection == "slot_busy"
+    )
     stubborn.release()
     assert new.wait().value == 1
 
@@ -267,7 +273,9 @@ def test_a_name_in_use_at_admission_is_refused_and_the_next_in_line_runs(
     assert refused.wait().rejection is RejectionKind.ALREADY_EXISTS
     assert after.wait().value == 1
     assert [event.rejection for event in recorder.of(TaskRejected)] == ["already_exists"]
-    assert "task_added" not in [event.kind for event in recorder.events if getattr(event, "task_id", 0) == refused.id]
+    assert "task_added" not in [
+        event.kind for event in recorder.events if getattr(event, "task_id", 0) == refused.id
+    ]
 
 
 def test_a_submission_beyond_max_tasks_is_refused_for_capacity(

@@ -82,7 +82,9 @@ def test_after_the_start_it_runs_at_once(supervisor: Supervisor) -> None:
     assert handle.wait().value == 1
 
 
-@pytest.mark.parametrize("begin", [lambda s: s.run(), lambda s: s.__enter__() and s.wait()], ids=["run", "with"])
+@pytest.mark.parametrize(
+    "begin", [lambda s: s.run(), lambda s: s.__enter__() and s.wait()], ids=["run", "with"]
+)
 def test_run_and_with_start_what_was_declared(
     supervisor: Supervisor, begin: Callable[[Supervisor], object]
 ) -> None:

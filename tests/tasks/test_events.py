@@ -67,7 +67,7 @@ def test_each_event_is_frozen_and_has_its_fields_and_its_label(name: str) -> Non
     assert issubclass(cls, Event)
     assert [field.name for field in dataclasses.fields(cls)] == ALL[name].split()
     assert cls.kind == re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Event")).lower()
-    event = cls(**{field: None for field in ALL[name].split()})
+    event = cls(**dict.fromkeys(ALL[name].split()))
     with pytest.raises(dataclasses.FrozenInstanceError):
         event.seq = 1
     assert not hasattr(event, "__dict__")
@@ -174,16 +174,17 @@ def gives_up() -> None:
             TaskSpec.restartable("t", flaky, backoff=BackoffPolicy.constant(1.0)),
             "starting failed backoff starting failed backoff starting succeeded",
         ),
-        (TaskSpec.restartable("t", flaky, backoff=None), "starting failed starting failed starting succeeded"),
+        (
+            TaskSpec.restartable("t", flaky, backoff=None),
+            "starting failed starting failed starting succeeded",
+        ),
     ],
 )
 def test_each_task_tells_its_story_in_order(
     supervisor: Supervisor, recorder: EventRecorder, spec: TaskSpec, kinds: str
 ) -> None:
     supervisor.add(spec).wait()
-    attempts = [
-        "backoff_scheduled" if word == "backoff" else f"attempt_{word}" for word in kinds.split()
-    ]
+    attempts = ["backoff_scheduled" if word == "backoff" else f"attempt_{word}" for word in kinds.split()]
     assert recorder.kinds("t") == ["task_added", *attempts, "task_finished", "task_removed"]
 
 
@@ -258,7 +259,10 @@ def test_what_the_library_does_never_depends_on_its_events(
 
 
 def test_an_end_is_told_even_when_the_line_is_full(
-    make_supervisor: Callable[..., Supervisor], recorder: EventRecorder, stubborn: Stubborn, clock: VirtualClock
+    make_supervisor: Callable[..., Supervisor],
+    recorder: EventRecorder,
+    stubborn: Stubborn,
+    clock: VirtualClock,
 ) -> None:
     supervisor = make_supervisor(event_capacity=1)
     supervisor.add_all(TaskSpec.once(f"t{n}", lambda: None) for n in range(10))

@@ -229,7 +229,7 @@ def test_a_refused_thread_is_capacityexceeded_and_leaves_nothing_registered(othe
         for n in range(others):
             supervisor.add(TaskSpec.once(f"other {n}", stays))
         clock.allowed = 0
-        with pytest.raises(CapacityExceeded, match="refused a thread: .*can't start new thread"):
+        with pytest.raises(CapacityExceeded, match=r"refused a thread: .*can't start new thread"):
             supervisor.add(TaskSpec.once("t", stays))
         assert supervisor.get("t") is None
         assert [info.name for info in supervisor.tasks()] == [f"other {n}" for n in range(others)]

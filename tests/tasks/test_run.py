@@ -56,7 +56,9 @@ def test_failed_tasks_are_outcomes_not_exceptions(supervisor: Supervisor) -> Non
     assert outcome.kind is OutcomeKind.FAILED
 
 
-def test_run_with_nothing_to_run_is_an_empty_list_at_once(supervisor: Supervisor, clock: VirtualClock) -> None:
+def test_run_with_nothing_to_run_is_an_empty_list_at_once(
+    supervisor: Supervisor, clock: VirtualClock
+) -> None:
     assert supervisor.run() == []
     assert clock.monotonic() == 0.0
 
@@ -151,9 +153,7 @@ def test_run_raises_graceexceeded_when_something_is_stuck(
 ) -> None:
     supervisor = make_supervisor(grace=2.0)
     with pytest.raises(GraceExceeded) as caught:
-        supervisor.run(
-            [TaskSpec.once("stuck", stubborn), TaskSpec.once("ends", supervisor.request_shutdown)]
-        )
+        supervisor.run([TaskSpec.once("stuck", stubborn), TaskSpec.once("ends", supervisor.request_shutdown)])
     assert [each.name for each in caught.value.stuck] == ["stuck"]
     assert clock.monotonic() == 2.0
 

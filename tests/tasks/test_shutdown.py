@@ -21,6 +21,7 @@ from supervisor import (
     SupervisorConfig,
     TaskCancelRequested,
     TaskContext,
+    TaskHandle,
     TaskRemoved,
     TaskSpec,
 )
@@ -120,7 +121,11 @@ def test_all_who_shut_down_wait_for_one_operation_and_get_one_result(
     supervisor.shutdown()
     assert returned == [3.0] * 4
     kinds = recorder.kinds()
-    assert [kinds.count(kind) for kind in ("shutdown_requested", "shutdown_completed", "task_removed")] == [1, 1, 1]
+    assert [kinds.count(kind) for kind in ("shutdown_requested", "shutdown_completed", "task_removed")] == [
+        1,
+        1,
+        1,
+    ]
 
 
 def test_the_grace_is_one_deadline_for_all_and_everybody_gets_the_same_stuck_tasks(
@@ -274,13 +279,19 @@ def test_leaving_with_shuts_down(clock: VirtualClock) -> None:
         supervisor.add(TaskSpec.once("t", stays))
 
 
-def test_a_clean_exit_raises_graceexceeded(clock: VirtualClock, stubborn: Stubborn) -> None:
-    with (
-        pytest.raises(GraceExceeded, match="1 task did not stop within 2 s"),
-        Supervisor(SupervisorConfig(grace=2.0), clock=clock) as supervisor,
-    ):
-        supervisor.add(TaskSpec.once("t", stubborn))
+def leave(
+    clock: VirtualClock, stubborn: Stubborn, error: BaseException | None, seen: list[TaskHandle]
+) -> None:
+    with Supervisor(SupervisorConfig(grace=2.0), clock=clock) as supervisor:
+        seen.append(supervisor.add(TaskSpec.once("t", stubborn)))
         clock.settle()
+        if error is not None:
+            raise error
+
+
+def test_a_clean_exit_raises_graceexceeded(clock: VirtualClock, stubborn: Stubborn) -> None:
+    with pytest.raises(GraceExceeded, match="1 task did not stop within 2 s"):
+        leave(clock, stubborn, None, [])
     assert clock.monotonic() == 2.0
 
 
@@ -288,16 +299,11 @@ def test_a_clean_exit_raises_graceexceeded(clock: VirtualClock, stubborn: Stubbo
 def test_an_exception_in_flight_is_never_hidden(
     clock: VirtualClock, stubborn: Stubborn, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with (
-        caplog.at_level(logging.ERROR, "supervisor"),
-        pytest.raises(type(error)) as caught,
-        Supervisor(SupervisorConfig(grace=2.0), clock=clock) as supervisor,
-    ):
-        handle = supervisor.add(TaskSpec.once("t", stubborn))
-        clock.settle()
-        raise error
+    handles: list[TaskHandle] = []
+    with caplog.at_level(logging.ERROR, "supervisor"), pytest.raises(type(error)) as caught:
+        leave(clock, stubborn, error, handles)
     assert caught.value is error
-    assert handle.wait().kind is OutcomeKind.FORCE_ABORTED
+    assert handles[0].wait().kind is OutcomeKind.FORCE_ABORTED
     assert "1 task did not stop within 2 s" in caplog.text
 
 
@@ -343,6 +349,40 @@ def test_a_subscriber_that_blocks_holds_up_a_shutdown_for_drain_timeout_and_no_l
     latch.open()
     clock.settle()
     assert heard == ["task_added"] * 3
+
+
+def test_a_run_that_ends_by_itself_waits_for_a_blocked_subscriber_no_longer_either(
+    make_supervisor: Callable[..., Supervisor], clock: VirtualClock
+) -> None:
+    supervisor = make_supervisor(drain_timeout=3.0)
+    latch = clock.latch()
+    supervisor.subscribe(lambda _: latch.wait())
+    (outcome,) = supervisor.run([TaskSpec.once("t", lambda: 1)])
+    assert outcome.ok
+    assert clock.monotonic() == 3.0
+    latch.open()
+    clock.settle()
+
+
+def test_an_on_cancel_callback_that_blocks_holds_up_neither_the_others_nor_the_end(
+    make_supervisor: Callable[..., Supervisor], clock: VirtualClock
+) -> None:
+    supervisor = make_supervisor(drain_timeout=3.0)
+    latch = clock.latch()
+    called: list[str] = []
+
+    def body(ctx: TaskContext) -> None:
+        ctx.on_cancel(lambda: called.append(ctx.name) or latch.wait())
+        ctx.wait()
+
+    handles = supervisor.add_all(TaskSpec.once(name, body) for name in ("a", "b"))
+    clock.settle()
+    supervisor.shutdown()
+    assert clock.monotonic() == 3.0
+    assert called == ["a", "b"]
+    assert [each.wait().kind for each in handles] == [OutcomeKind.CANCELED] * 2
+    latch.open()
+    clock.settle()
 
 
 def test_the_drain_does_not_change_the_result_of_the_shutdown(

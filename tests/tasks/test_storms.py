@@ -22,6 +22,7 @@ from supervisor import (
     Canceled,
     CapacityExceeded,
     Event,
+    EventsDropped,
     Fatal,
     GraceExceeded,
     OutcomeKind,
@@ -186,8 +187,7 @@ class Storm:
         ]
         for thread in threads:
             thread.join()
-        if base % 3 == 0 and base % 2:
-            self.clock.advance(self.draw.choice([0.0, 1.0]))
+        self.clock.advance(self.draw.choice([0.0, 1.0]))
         try:
             self.supervisor.shutdown()
         except GraceExceeded:
@@ -243,7 +243,12 @@ def test_the_same_seed_gives_the_same_storm() -> None:
         storm.run()
         first = min(handle.id for handle in storm.handles)
         return [
-            (event.kind, event.at, (getattr(event, "task_id", None) or first) - first, getattr(event, "task", ""))
+            (
+                event.kind,
+                event.at,
+                (getattr(event, "task_id", None) or first) - first,
+                getattr(event, "task", ""),
+            )
             for event in storm.recorder.events
         ]
 
@@ -357,13 +362,58 @@ def test_of_many_drops_into_one_slot_one_runs(stormy: Stormy) -> None:
     clock, supervisor, _ = stormy
     results = on_threads(
         clock,
-        lambda n: supervisor.submit(
-            TaskSpec.once(f"t{n}", stays), slot="s", admission=Admission.DROP_IF_RUNNING
-        ).outcome,
+        lambda n: (
+            supervisor.submit(
+                TaskSpec.once(f"t{n}", stays), slot="s", admission=Admission.DROP_IF_RUNNING
+            ).outcome
+        ),
         32,
     )
     assert results.count(None) == 1
     assert [info.state for info in supervisor.tasks()] in (["running"], ["waiting"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_subscribers_do_to_each_other_is_counted_to_the_last_event(seed: int) -> None:
+    draw, clock, recorder = random.Random(seed), VirtualClock(seed), EventRecorder()
+    slow: list[Event] = []
+    failing: list[Event] = []
+    passing: list[Event] = []
+    supervisor = Supervisor(clock=clock, subscribers=[recorder])
+
+    def is_slow(event: Event) -> None:
+        clock.sleep(draw.choice([0.0, 0.3]))
+        slow.append(event)
+
+    def fails(event: Event) -> None:
+        failing.append(event)
+        if draw.random() < 0.5:
+            raise ValueError("deaf")
+
+    def passes(event: Event) -> None:
+        passing.append(event)
+        supervisor.subscribe(lambda _: None).close()
+
+    supervisor.subscribe(is_slow, name="slow", capacity=draw.choice([1, 4]), dedicated=draw.random() < 0.5)
+    supervisor.subscribe(fails, name="failing", dedicated=draw.random() < 0.5)
+    supervisor.subscribe(passes, dedicated=draw.random() < 0.5)
+
+    def call(n: int) -> None:
+        for _ in range(5):
+            clock.sleep(draw.choice([0.0, 0.1]))
+            supervisor.add(TaskSpec.once(f"t{n}", lambda: None)).wait()
+
+    on_threads(clock, call, 4)
+    supervisor.shutdown()
+    for heard in (recorder.events, slow, failing, passing):
+        seqs = [event.seq for event in heard]
+        assert seqs == sorted(set(seqs))
+    everything = {event.seq: event for event in [*recorder.events, *slow, *failing]}
+    assert sorted(everything) == list(range(1, len(everything) + 1))
+    assert passing == recorder.events
+    dropped = sum(event.dropped for event in slow if isinstance(event, EventsDropped))
+    assert dropped + sum(not isinstance(event, EventsDropped) for event in slow) == len(recorder.events)
+    assert len(recorder.of("task_finished")) == 20
 
 
 # The machine's own threads, switched as often as it can
@@ -420,3 +470,33 @@ def test_every_promise_holds_on_real_threads_that_switch_all_the_time() -> None:
     assert Counter(outcomes.values()) == {OutcomeKind.COMPLETED: 52, OutcomeKind.CANCELED: 48}
     check_stories(recorder.events, outcomes)
     assert [event.seq for event in recorder.events] == list(range(1, len(recorder.events) + 1))
+
+
+@pytest.mark.usefixtures("restless")
+def test_no_event_is_lost_uncounted_on_real_threads_that_switch_all_the_time() -> None:
+    heard: list[Event] = []
+    lossy: list[Event] = []
+    with Supervisor(SupervisorConfig(event_capacity=16)) as supervisor:
+        reader = threading.Thread(target=lambda: heard.extend(supervisor.events()))
+        ready = supervisor.events()
+        reader.start()
+        supervisor.subscribe(lossy.append, capacity=2)
+
+        def body(ctx: TaskContext) -> None:
+            if ctx.attempt < 50:
+                raise ValueError("again")
+
+        supervisor.add_all(TaskSpec.restartable(f"t{n}", body, backoff=None) for n in range(6))
+        assert supervisor.wait(30.0)
+    reader.join()
+    seqs = sorted({event.seq for event in [*heard, *ready, *lossy]})
+    assert seqs == list(range(1, len(seqs) + 1))
+    bus = sum(event.dropped for event in heard if isinstance(event, EventsDropped))
+    told = Counter(event.kind for event in heard)
+    of_attempts = told["attempt_starting"] + told["attempt_failed"] + told["attempt_succeeded"]
+    assert of_attempts + told["task_added"] + bus == 6 * (2 * 50 + 1)
+    assert told["task_finished"] == told["task_removed"] == 6
+    own = sum(
+        event.dropped for event in lossy if isinstance(event, EventsDropped) and event.subscriber != "bus"
+    )
+    assert own + sum(getattr(event, "subscriber", "bus") == "bus" for event in lossy) == len(list(heard))

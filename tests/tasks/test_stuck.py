@@ -103,7 +103,9 @@ def test_remove_and_cancel_of_it_are_false_and_do_not_wait(
     assert recorder.kinds() == before
 
 
-@pytest.mark.parametrize("late", [lambda: 1, lambda: 1 / 0, lambda: exit(3)], ids=["returns", "raises", "exits"])
+@pytest.mark.parametrize(
+    "late", [lambda: 1, lambda: 1 / 0, lambda: exit(3)], ids=["returns", "raises", "exits"]
+)
 def test_what_its_body_does_at_last_changes_nothing(
     supervisor: Supervisor, clock: VirtualClock, recorder: EventRecorder, late: Callable[[], object]
 ) -> None:
@@ -122,7 +124,13 @@ def test_what_its_body_does_at_last_changes_nothing(
     assert handle.wait() is outcome
     assert outcome.kind is OutcomeKind.FORCE_ABORTED
     assert recorder.kinds("t") == events
-    assert events == ["task_added", "attempt_starting", "task_cancel_requested", "task_finished", "task_removed"]
+    assert events == [
+        "task_added",
+        "attempt_starting",
+        "task_cancel_requested",
+        "task_finished",
+        "task_removed",
+    ]
 
 
 def test_it_keeps_its_slot(supervisor: Supervisor, clock: VirtualClock, stubborn: Stubborn) -> None:

@@ -286,7 +286,11 @@ def test_a_loss_of_somebody_whose_kinds_leave_out_eventsdropped_is_logged(
 @pytest.mark.parametrize("error", [ValueError("deaf"), SystemExit(3), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("dedicated", [False, True])
 def test_a_failing_subscriber_hurts_nobody_and_the_others_are_told(
-    supervisor: Supervisor, clock: VirtualClock, recorder: EventRecorder, error: BaseException, dedicated: bool
+    supervisor: Supervisor,
+    clock: VirtualClock,
+    recorder: EventRecorder,
+    error: BaseException,
+    dedicated: bool,
 ) -> None:
     got: list[str] = []
 
@@ -321,12 +325,12 @@ def test_a_failure_on_a_diagnosis_is_not_reported_about_itself(
 def test_a_hostile_exception_of_a_subscriber_hurts_nobody(
     supervisor: Supervisor, clock: VirtualClock, recorder: EventRecorder
 ) -> None:
-    class Hostile(Exception):
+    class HostileError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
     def fails(event: Event) -> None:
-        raise Hostile
+        raise HostileError
 
     supervisor.subscribe(fails, name="bad", kinds=[TaskAdded])
     run_one(supervisor)
