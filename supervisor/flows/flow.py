@@ -59,9 +59,9 @@ class Work:
         if self._workflow is not None:
             return self._workflow.walk(self._initial, res, env, flow_id, number, token)
         assert self._function is not None
-        run = FlowRun(number, flow_id, token, [], {})
+        run = FlowRun(number, flow_id, token, env)
         try:
-            self._function.perform(res, run, env, token)
+            self._function.perform(res, run, token)
             token.check()
         except Stopped as stop:
             raise Canceled(token.reason) from stop.__cause__

@@ -46,10 +46,10 @@ def walk(
     """
     started = env.clock.monotonic()
     own = token if total_timeout is None else token.child(total_timeout)
-    run = FlowRun(run_id, flow_id, own, [], {})
+    run = FlowRun(run_id, flow_id, own, env)
     undo: list[tuple[Hashable, State, Any]] = []
     try:
-        return _steps(handlers, exits, initial, res, env, run, own, undo)
+        return _steps(handlers, exits, initial, res, run, own, undo)
     except BaseException as error:
         failure: BaseException = error
     if own.canceled and isinstance(failure, Exception | Stopped | Canceled):
@@ -66,24 +66,21 @@ def _steps(
     exits: frozenset[Hashable],
     initial: Hashable,
     res: Resources,
-    env: Environment,
     run: FlowRun,
     token: CancelToken,
     undo: list[tuple[Hashable, State, Any]],
 ) -> Hashable:
-    state, path, tell = initial, run._path, env.tell  # pyright: ignore[reportPrivateUsage]
+    state, tell = initial, run.env.tell
     while True:
         if token.canceled:
             raise Stopped
-        run.state = state
-        path.append(state)
+        run.enter(state)
         if tell is not None:
             tell(StateEntered, label(state))
         if state in exits:
             return state
-        run.attempt = 0
         handler = handlers[state]
-        following, value = handler.perform(res, run, env, token)
+        following, value = handler.perform(res, run, token)
         if handler.compensate is not None:
             undo.append((state, handler, value))
         if token.canceled:

@@ -457,7 +457,7 @@ class RunningScheduler:
         while self._in_flight and (end() or 0.0) - self._clock.monotonic() > TICK:
             self._inbox.take(patience)
 
-    def _tear_down(self) -> list[str]:
+    def _tear_down(self) -> tuple[str, ...]:
         """Tear down flows, the last registered first; return those it had no time for.
 
         On a thread of its own, as a tear-down may block for ever.
@@ -478,7 +478,7 @@ class RunningScheduler:
         except RuntimeError:  # no thread is to be had
             close_all()
         done.wait(_TEAR_DOWN)
-        return list(left)
+        return tuple(left)
 
     def _resource_failed(self, flow: Flow, key: str, error: BaseException) -> None:
         self._tell(ResourceFailed, flow, key, error_text(error))

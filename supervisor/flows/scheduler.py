@@ -15,7 +15,7 @@ from supervisor.flows.trigger import Cron, Every, Manual, Trigger
 from supervisor.kernel.arguments import callable_name, count_or_none, seconds, text
 from supervisor.kernel.backoff import BackoffPolicy, Draws
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
-from supervisor.kernel.cron import CronExpression
+from supervisor.kernel import cron as calendar
 from supervisor.kernel.log import library_logger
 from supervisor.kernel.text import error_text, shown
 from supervisor.tasks.config import SupervisorConfig
@@ -129,7 +129,7 @@ class Scheduler:
             expression, initial = initial, None  # cron("report", send, "0 9 * * MON")
         clock = self._own_clock()
         try:
-            parsed = CronExpression(expression, tz)  # type: ignore[arg-type]
+            parsed = calendar.Cron(expression, tz)  # type: ignore[arg-type]
             first = parsed.next_after(clock.now())
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"flow {id!r}: {error}") from None

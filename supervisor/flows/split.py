@@ -8,14 +8,14 @@ straggler, whose late result is dropped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from supervisor.flows.errors import JoinFailed, label
 from supervisor.flows.join import BranchResult, JoinConfig, SplitResult, verdict
 from supervisor.flows.lifecycle import BranchFinished
-from supervisor.flows.task import Environment, FlowRun, FlowTask, Stopped
+from supervisor.flows.task import FlowRun, FlowTask, Stopped
 from supervisor.kernel.arguments import limit
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Latch
@@ -26,56 +26,41 @@ from supervisor.kernel.text import error_text
 if TYPE_CHECKING:
     from supervisor.flows.resources import Resources
 
-__all__ = ["Branches", "run_split"]
+__all__ = ["run_split"]
 
 
 def run_split(
-    tasks: Sequence[FlowTask],
-    join: JoinConfig,
-    res: Resources,
-    run: FlowRun,
-    env: Environment,
-    token: CancelToken,
+    tasks: Sequence[FlowTask], join: JoinConfig, res: Resources, run: FlowRun, token: CancelToken
 ) -> SplitResult:
     """Run `tasks` in parallel and return what they did once `join` lets the run go on.
 
     token: of the run. Raises `JoinFailed`, or `Stopped` when the token is canceled first.
     """
-    bodies: list[Body] = [_as_body(task, res, env) for task in tasks]
-    names = [task.name for task in tasks]
-    branches = Branches(bodies, names, run, env, token, join.bulkhead)
-    return branches.join(join)
+    return _Branches(tasks, res, run, token, join.bulkhead).join(join)
 
 
-Body = Callable[[FlowRun, CancelToken, Callable[[BaseException], None]], Any]
-
-
-def _as_body(task: FlowTask, res: Resources, env: Environment) -> Body:
-    return lambda run, token, deaf: task.perform(res, run, env, token, deaf)
-
-
-class Branches:
+class _Branches:
     """The branches of one split."""
 
     def __init__(
         self,
-        bodies: Sequence[Body],
-        names: Sequence[str],
+        tasks: Sequence[FlowTask],
+        res: Resources,
         run: FlowRun,
-        env: Environment,
         token: CancelToken,
         bulkhead: int | None,
     ) -> None:
-        self._bodies = bodies
-        self._names = names
+        env = run.env
+        self._tasks = tasks
+        self._res = res
         self._run = run
         self._env = env
         self._parent = token
         self._token = token.child()  # of all branches
-        self._room = len(bodies) if bulkhead is None else bulkhead
+        self._room = len(tasks) if bulkhead is None else bulkhead
         self._lock = env.clock.lock()  # guards the fields below
-        self._waiting = deque(range(len(bodies)))
-        self._results: list[BranchResult | None] = [None] * len(bodies)
+        self._waiting = deque(range(len(tasks)))
+        self._results: list[BranchResult | None] = [None] * len(tasks)
         self._alive: set[int] = set()  # whose thread runs
         self._succeeded = self._failed = 0
         self._late = False
@@ -88,7 +73,7 @@ class Branches:
         alarm = None
         if timeout is not None:
             alarm = env.deadlines.call_at(env.clock.monotonic() + timeout, self._expire, VERDICT)
-        total = len(self._bodies)
+        total = len(self._tasks)
         try:
             while True:
                 with self._lock:
@@ -161,7 +146,7 @@ class Branches:
             self._report(index, clock.monotonic() - started, None, error)
 
         try:
-            value = self._bodies[index](run, token, deaf)
+            value = self._tasks[index].perform(self._res, run, token, deaf)
         except Stopped as stop:
             failure = stop.__cause__ or Canceled(self._token.reason)
         except BaseException as error:
@@ -172,7 +157,7 @@ class Branches:
         self._ended(index)
 
     def _report(self, index: int, duration: float, value: Any, error: BaseException | None) -> None:
-        name = self._names[index]
+        name = self._tasks[index].name
         with self._lock:
             if self._over or self._results[index] is not None:
                 return

@@ -26,7 +26,7 @@ from supervisor.kernel.errors import Canceled
 from supervisor.kernel.text import error_text, shown
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from supervisor.flows.breaker import CircuitBreaker
     from supervisor.flows.join import SplitResult
@@ -36,6 +36,8 @@ __all__ = ["FLOW_TASK_BACKOFF", "Environment", "FlowRun", "FlowTask", "Stopped"]
 
 FLOW_TASK_BACKOFF: Final = BackoffPolicy(initial=0.1, multiplier=2.0, max_delay=30.0, jitter=0.1)
 """What a task waits between its attempts until told otherwise."""
+
+_PIECE = 30.0  # seconds; a wait for the wall clock is never longer, a step of it is noticed
 
 Tell = Callable[..., None]  # an event class, then its values after `flow_id`
 
@@ -55,23 +57,25 @@ class Environment:
 class FlowRun:
     """What a task can ask of the run it is part of. Branches of a split have one each."""
 
-    __slots__ = ("_path", "_splits", "attempt", "flow_id", "id", "state", "token")
+    __slots__ = ("_path", "_splits", "attempt", "env", "flow_id", "id", "state", "token")
 
     def __init__(
         self,
         id: int,
         flow_id: str,
         token: CancelToken,
-        path: list[Hashable],
-        splits: dict[Hashable, SplitResult],
+        env: Environment,
+        path: list[Hashable] | None = None,
+        splits: dict[Hashable, SplitResult] | None = None,
     ) -> None:
+        self.env = env  # for the library
         self.id = id  # number of the run, unique in the process
         self.flow_id = flow_id  # of the schedule; of a direct run, a name of its own
         self.token = token  # cancel token: `wait`, `sleep`, `check`, `on_cancel`, `child`
         self.state: Hashable = None  # the current one
         self.attempt = 0  # of the current task, from 1
-        self._path = path
-        self._splits = splits
+        self._path: list[Hashable] = [] if path is None else path
+        self._splits: dict[Hashable, SplitResult] = {} if splits is None else splits
 
     def __repr__(self) -> str:
         return f"<FlowRun {self.flow_id!r} #{self.id} in {label(self.state)}, attempt {self.attempt}>"
@@ -88,9 +92,24 @@ class FlowRun:
 
     def branch(self, token: CancelToken) -> FlowRun:
         """Return the same run as one branch of its state sees it."""
-        twin = FlowRun(self.id, self.flow_id, token, self._path, self._splits)
+        twin = FlowRun(self.id, self.flow_id, token, self.env, self._path, self._splits)
         twin.state = self.state
         return twin
+
+    def enter(self, state: Hashable) -> None:
+        """Go on to a state: for the walk."""
+        self.state = state
+        self.attempt = 0
+        self._path.append(state)
+
+    def keep(self, result: SplitResult) -> None:
+        """Keep what the split of this state gave: for the walk."""
+        self._splits[self.state] = result
+
+    def wait_until(self, instant: datetime) -> None:
+        """Pause until a UTC instant, whatever steps the wall clock takes; raises `Canceled`."""
+        while (left := (instant - self.env.clock.now()).total_seconds()) > 0.0:
+            self.token.sleep(min(left, _PIECE))
 
     def mark(self, error: BaseException, attempt: int) -> None:
         """Say on an error where it happened: as fields on ours, as a note on a user's."""
@@ -177,7 +196,6 @@ class FlowTask:
         self,
         res: Resources,
         run: FlowRun,
-        env: Environment,
         token: CancelToken,
         deaf: Callable[[BaseException], None] | None = None,
     ) -> Any:
@@ -188,7 +206,7 @@ class FlowTask:
         Raises what the last attempt raised, `RetryExhausted`, `CircuitOpen`, or `Stopped` once the
         token is canceled.
         """
-        attempt = 0
+        attempt, env = 0, run.env
         while True:
             attempt += 1
             permit = None
@@ -203,7 +221,7 @@ class FlowTask:
                 run.token = token
                 result = self.invoke(res, run)
             else:
-                result = self._timed(res, run, env, token, deaf if last else None)
+                result = self._timed(res, run, token, deaf if last else None)
             ending = result.ending
             if self.breaker is not None and permit is not None:
                 if ending is Ending.SUCCEEDED:
@@ -222,18 +240,18 @@ class FlowTask:
                 raise Stopped from error
             if last:
                 raise self._exhausted(error, attempt)
-            self._pause(run, env, token, error)
+            self._pause(run, token, error)
 
     def _timed(
         self,
         res: Resources,
         run: FlowRun,
-        env: Environment,
         token: CancelToken,
         deaf: Callable[[BaseException], None] | None,
     ) -> AttemptResult:
         """Run one attempt under its deadline."""
         assert self.timeout is not None
+        env = run.env
         started, timeout = env.clock.monotonic(), self.timeout
         run.token = own = token.child()
         attempt = run.attempt
@@ -263,7 +281,8 @@ class FlowTask:
         exhausted.__cause__ = error
         return exhausted
 
-    def _pause(self, run: FlowRun, env: Environment, token: CancelToken, error: BaseException) -> None:
+    def _pause(self, run: FlowRun, token: CancelToken, error: BaseException) -> None:
+        env = run.env
         delay = 0.0 if self.backoff is None else self.backoff.delay(run.attempt, env.rng.random())
         if env.tell is not None:
             text = error_text(error)

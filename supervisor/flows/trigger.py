@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from supervisor.kernel.cron import CronExpression
+    from supervisor.kernel import cron
 
 __all__ = ["Cron", "Every", "Manual", "Trigger"]
 
@@ -33,7 +33,7 @@ class Every(NamedTuple):
 class Cron(NamedTuple):
     """At the ticks of an expression."""
 
-    expression: CronExpression
+    expression: cron.Cron
 
     def tick_after(self, instant: datetime) -> datetime | None:
         """Return the first tick strictly after `instant`, UTC; None if it never fires again."""

@@ -78,7 +78,8 @@ class Workers:
             if self._line:
                 return self._line.popleft()
             if self._closing:
-                return self._leave()
+                self._leave()
+                return None
             me = _Worker(self._clock.latch())
             self._idle.append(me)
         me.latch.wait(WARM)
@@ -86,7 +87,7 @@ class Workers:
             if me.job is None:
                 if me in self._idle:
                     self._idle.remove(me)
-                return self._leave()
+                self._leave()
             return me.job
 
     def _leave(self) -> None:

@@ -47,15 +47,12 @@ class State:
         self.compensate = compensate
         self.hints = tuple(hints)  # next states, for the graph
 
-    def perform(
-        self, res: Resources, run: FlowRun, env: Environment, token: CancelToken
-    ) -> tuple[Hashable, Any]:
+    def perform(self, res: Resources, run: FlowRun, token: CancelToken) -> tuple[Hashable, Any]:
         """Do what the state does; return the next state, and the value to compensate with."""
         if self.join is not None:
-            splits = run._splits  # pyright: ignore[reportPrivateUsage]
-            splits[run.state] = run_split(self.tasks, self.join, res, run, env, token)
+            run.keep(run_split(self.tasks, self.join, res, run, token))
             return self.join.next_state, None
-        value = self.tasks[0].perform(res, run, env, token)
+        value = self.tasks[0].perform(res, run, token)
         if self.compensate is None:
             return value, None
         if not isinstance(value, tuple) or len(value) != 2:
