@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, cast, final
+from typing import Any, final
 
 from supervisor.kernel.clock import SYSTEM_CLOCK
 from supervisor.kernel.text import shown, type_name
@@ -69,21 +69,19 @@ class MemoryStore:
 
         Raises TypeError, and changes nothing, if the value is no list.
         """
-        fresh = _Entry([item])
         with self._lock:
             old = self._entries.get(key)
-            if old is not None and isinstance(old.value, list):
-                fresh.value, single = old.value, fresh.value
-                list.append(fresh.value, item)
-                del single
-            elif old is not None:
-                fresh = old
-            self._entries[key] = fresh
-        if fresh is old:
-            raise TypeError(
-                f"append needs a list under {shown(key)}, found a {type_name(old.value)}; "
-                "use another key, or update"
-            )
+            if old is None:
+                self._entries[key] = _Entry([item])
+                return
+            if issubclass(type(old.value), list):
+                list.append(old.value, item)  # not its own append, which might run a caller's code
+                self._entries[key] = _Entry(old.value)
+                return
+        raise TypeError(
+            f"append needs a list under {shown(key)}, found a value of type {type_name(old.value)}; "
+            "use another key, or update"
+        )
 
     def update(self, key: Hashable, fn: Callable[[Any], Any], default: Any = None) -> Any:
         """Set `key` to `fn(value)`, atomically, and return what was set.
