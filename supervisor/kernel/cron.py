@@ -26,7 +26,7 @@ _SECOND = timedelta(seconds=1)
 _GAPS = 100  # gaps that a schedule may fall into one after the other before it is held to fire never
 _CALENDAR = 400  # years after which leap days and weekdays repeat
 _FIRST, _BEYOND = 1970, 2300  # years that croniter is asked about
-_NOT_IANA = ("right/", "posix/", "localtime", "posixrules")  # lie beside the zones; the machine's own, for one
+_NOT_IANA = ("right/", "posix/", "localtime", "posixrules")  # files beside the zones, which are none
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)

@@ -78,7 +78,7 @@ def read(expression: str) -> CronText:
 def _read(expression: str) -> CronText:
     if len(expression) > LONGEST:
         raise ValueError(f"has {len(expression)} characters; at most {LONGEST} are read")
-    text = expression.strip()
+    text = expression.strip(" \t\r\n")
     if not text.replace("\t", " ").isprintable() or not text.isascii():
         raise ValueError("holds a character that no field has; write ASCII on one line")
     if text.startswith("@"):

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks [--quick] [--json FILE] [FIGURE ...]
 
-FIGURE: attempts, tasks, events, cancel, parked, imports, timing; all without one. --quick looks only
+FIGURE: attempts, tasks, events, cancel, parked, imports, timing, cron; all without one. --quick looks only
 whether they run: its numbers mean nothing. Peers (tenacity, stamina, pykka) come with the group
 `bench` of pyproject.toml. Ends with exit code 1 when a goal was missed.
 """
@@ -22,7 +22,7 @@ if str(ROOT) not in sys.path:
 
 from tests.benchmarks.measure import Figure, Load, json_line, table  # noqa: E402
 
-FIGURES = ("attempts", "tasks", "events", "cancel", "parked", "imports", "timing")
+FIGURES = ("attempts", "tasks", "events", "cancel", "parked", "imports", "timing", "cron")
 
 
 def main() -> None:
