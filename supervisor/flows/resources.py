@@ -1,29 +1,13 @@
-"""What the tasks of a workflow share, set up before its first state and torn down after its last.
-
-What happens to a resource is decided by what it is:
-
-- It has `setup()` or `teardown()`: these are called; tasks get the object itself.
-- Else it is a context manager: it is entered and exited; tasks get what it returned on entry. Mind what
-  that means: a file given open is closed by the first tear-down, a manager made by `@contextmanager` can be
-  entered once only, and a lock would be held all the while. Give a lock inside something plain, and what
-  must be opened anew for each run inside a `Resource`.
-- Else it is a value: classes, functions, numbers, stores.
-
-A method counts if the object or its class has it. One that `__getattr__` makes up counts if it is a function
-or a bound method: a wrapper passes on those of what it wraps, while the client of a database or of a remote
-service has any name whatever. A `unittest.mock` object has what it is asked for.
-"""
+"""What the tasks of a workflow share, set up before its first state and torn down after its last."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Iterator
 from enum import StrEnum
-from types import BuiltinMethodType, FunctionType, MethodType
-from typing import Any, TypeVar, final, overload
+from typing import Any, TypeVar, overload
 
 from supervisor.flows.errors import ConfigurationError, ResourceNotFound, ResourceTypeMismatch, label
-from supervisor.kernel.arguments import arity
+from supervisor.flows.opened import Opened, check, method_of
 from supervisor.kernel.log import library_logger
 from supervisor.kernel.text import error_text, shown, type_name
 
@@ -31,8 +15,6 @@ __all__ = ["Health", "Opened", "Resource", "Resources"]
 
 T = TypeVar("T")
 Report = Callable[[str, BaseException], None]  # the key of a resource, and what its tear-down raised
-
-_METHODS = (FunctionType, MethodType, BuiltinMethodType)
 
 
 class Health(StrEnum):
@@ -79,25 +61,22 @@ class Resources:
         """Add a resource and return these resources. Set-up goes in the order of insertion.
 
         Raises ConfigurationError, and changes nothing, for a key in use, a key that can't be one, a `setup`,
-        `teardown` or `health` that is a coroutine function, and on the `res` of a run.
+        `teardown` or `health` that needs arguments or is a coroutine function, and on the `res` of a run.
         """
         if self._opened is not None:
             raise ConfigurationError(
-                f"resource {_name(key)} comes too late, these are set up; insert it before the workflow runs"
+                f"resource {label(key)} comes too late, these are set up; insert it before the workflow runs"
             )
         try:
             taken = key in self._given
         except TypeError:
             raise ConfigurationError(f"the key of a resource must be hashable, got {shown(key)}") from None
         if taken:
-            raise ConfigurationError(f"there is a resource {_name(key)} already; choose another key")
+            raise ConfigurationError(f"there is a resource {label(key)} already; choose another key")
         for name in ("setup", "teardown", "health"):
-            method = _method(resource, name)
+            method = method_of(resource, name)
             if method is not None:
-                try:
-                    arity(method, f"{name} of resource {_name(key)}")
-                except TypeError as error:
-                    raise ConfigurationError(str(error)) from None
+                check(method, f"{name} of resource {label(key)}")
         self._given[key] = resource
         return self
 
@@ -109,7 +88,7 @@ class Resources:
             return self._values[key]
         except KeyError:
             raise ResourceNotFound(
-                f"there is no resource {_name(key)}; there are {_listed(self._values)}"
+                f"there is no resource {label(key)}; there are {_listed(self._values)}"
             ) from None
 
     @overload
@@ -124,7 +103,7 @@ class Resources:
         found = self[key]
         if type is not None and not isinstance(found, type):
             raise ResourceTypeMismatch(
-                f"resource {_name(key)} is of type {type_name(found)}, asked for was {_type_text(type)}"
+                f"resource {label(key)} is of type {type_name(found)}, asked for was {_type_text(type)}"
             )
         return found
 
@@ -149,7 +128,7 @@ class Resources:
         """
         found: dict[Any, Health] = {}
         for key, resource in list(self._given.items()):
-            ask = _method(resource, "health") or _method(self._values.get(key), "health")
+            ask = method_of(resource, "health") or method_of(self._values.get(key), "health")
             if ask is not None:
                 found[key] = _health(key, ask)
         return found
@@ -164,14 +143,15 @@ class Resources:
         out, with a note that names the key.
         """
         view = Resources()
-        view._given, view._values = dict(self._given), {}
+        view._given = dict(self._given)
+        view._values = dict[Hashable, Any]()
         opened = view._opened = Opened() if shared is None else shared
         for key, resource in view._given.items():
             try:
                 view._values[key] = opened.enter(resource)
                 view._held.append(key)
             except BaseException as error:
-                _note(error, f"while setting up resource {_name(key)}")
+                _note(error, f"while setting up resource {label(key)}")
                 view.close(report)
                 raise
         return view
@@ -190,102 +170,18 @@ class Resources:
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     interrupt = error
-                name = _name(key)
-                library_logger().error("tear-down of resource %s failed: %s", name, error_text(error))
+                library_logger().error("tear-down of resource %s failed: %s", label(key), error_text(error))
                 if report is not None:
-                    report(key if isinstance(key, str) else name, error)
+                    report(key if isinstance(key, str) else label(key), error)
         if interrupt is not None:
             raise interrupt
-
-
-@final
-class Opened:
-    """The resource objects that are set up, each once however many flows share it.
-
-    For one thread at a time: the one that starts or stops a scheduler.
-    """
-
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: dict[int, _Entry] = {}  # by identity, which can't be reused while an entry holds it
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def enter(self, resource: Any) -> Any:
-        """Set `resource` up unless it is, and return what tasks get. Raises what its set-up raises."""
-        entry = self._entries.get(id(resource))
-        if entry is None:
-            value, teardown = _set_up(resource)
-            entry = self._entries[id(resource)] = _Entry(resource, value, teardown)
-        entry.users += 1
-        return entry.value
-
-    def leave(self, resource: Any) -> None:
-        """Tear `resource` down if this was its last user. Raises what its tear-down raises."""
-        entry = self._entries[id(resource)]
-        entry.users -= 1
-        if entry.users == 0:
-            del self._entries[id(resource)]
-            if entry.teardown is not None:
-                entry.teardown()
-
-
-class _Entry:
-    """One resource object that is set up."""
-
-    __slots__ = ("resource", "teardown", "users", "value")
-
-    def __init__(self, resource: Any, value: Any, teardown: Callable[[], object] | None) -> None:
-        self.resource = resource
-        self.value = value  # what tasks get
-        self.teardown = teardown
-        self.users = 0
-
-
-def _set_up(resource: Any) -> tuple[Any, Callable[[], object] | None]:
-    """Set up one resource; return what tasks get, and what tears it down."""
-    setup, teardown = _method(resource, "setup"), _method(resource, "teardown")
-    if setup is not None or teardown is not None:
-        if setup is not None:
-            setup()
-        return resource, teardown
-    kind: Any = type(resource)
-    enter, leave = getattr(kind, "__enter__", None), getattr(kind, "__exit__", None)
-    if issubclass(kind, type) or enter is None or leave is None:
-        return resource, None
-    return enter(resource), lambda: leave(resource, None, None, None)
-
-
-def _method(resource: Any, name: str) -> Callable[[], Any] | None:
-    """Return the method `name` of a resource; None if it is not a method that it has."""
-    kind: Any = type(resource)
-    if issubclass(kind, type):
-        return None
-    try:
-        found: Any = getattr(resource, name, None)
-        if not callable(found):
-            return None
-        if isinstance(found, _METHODS) or name in getattr(resource, "__dict__", ()):
-            return found
-    except Exception:  # a proxy without an object behind it, and the like
-        return None
-    if any(name in vars(each) for each in kind.__mro__) or _is_mock(kind):
-        return found
-    return None
-
-
-def _is_mock(kind: type) -> bool:
-    mock = sys.modules.get("unittest.mock")
-    return mock is not None and issubclass(kind, mock.NonCallableMock)
 
 
 def _health(key: Hashable, ask: Callable[[], Any]) -> Health:
     try:
         told = ask()
     except Exception as error:
-        library_logger().warning("health of resource %s failed: %s", _name(key), error_text(error))
+        library_logger().warning("health of resource %s failed: %s", label(key), error_text(error))
         return Health.UNHEALTHY
     if told is None or told is True:
         return Health.HEALTHY
@@ -294,7 +190,7 @@ def _health(key: Hashable, ask: Callable[[], Any]) -> Health:
     try:
         return Health(told)
     except Exception:
-        library_logger().warning("health of resource %s told %s, no Health", _name(key), shown(told))
+        library_logger().warning("health of resource %s told %s, no Health", label(key), shown(told))
         return Health.UNHEALTHY
 
 
@@ -305,12 +201,8 @@ def _note(error: BaseException, note: str) -> None:
         return
 
 
-def _name(key: Hashable) -> str:
-    return label(key)
-
-
 def _listed(keys: dict[Hashable, Any]) -> str:
-    return ", ".join(_name(key) for key in keys) or "none"
+    return ", ".join(label(key) for key in keys) or "none"
 
 
 def _type_text(kind: object) -> str:

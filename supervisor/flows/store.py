@@ -75,7 +75,7 @@ class MemoryStore:
                 self._entries[key] = _Entry([item])
                 return
             if issubclass(type(old.value), list):
-                list.append(old.value, item)  # not its own append, which might run a caller's code
+                list[Any].append(old.value, item)  # not its own append, which might run a caller's code
                 self._entries[key] = _Entry(old.value)
                 return
         raise TypeError(
