@@ -103,7 +103,9 @@ IN_UTC = [
     ("59 59 23 31 12 *", "2026-12-31T23:59:59", "2027-12-31T23:59:59", "2028-12-31T23:59:59"),
     ("0 0 9 * * * 2028", "2026-11-30T00:00:00", "2028-01-01T09:00:00", "2028-01-02T09:00:00"),
     ("0 0 9 1 1 ? 2090,2099", "2001-11-30T00:00:00", "2090-01-01T09:00:00", "2099-01-01T09:00:00"),
+    ("0 0 9 1 1 ? 2001,2090", "2000-11-30T00:00:00", "2001-01-01T09:00:00", "2090-01-01T09:00:00"),
     ("0 0 9 ? * MON", "2026-11-30T09:00:00", "2026-12-07T09:00:00", "2026-12-14T09:00:00"),
+    ("0 0 9 *,5 * MON", "2026-11-30T09:00:00", "2026-12-07T09:00:00", "2026-12-14T09:00:00"),
     # a-a is a alone, however it is written
     ("0 0 9 * * 1-1", "2026-11-30T10:00:00", "2026-12-07T09:00:00", "2026-12-14T09:00:00"),
     ("0 0 9 * * MON-1", "2026-11-30T10:00:00", "2026-12-07T09:00:00", "2026-12-14T09:00:00"),
@@ -153,6 +155,8 @@ IN_ZONES = [
      "2026-03-09T02:00:00-04:00", "2026-03-09T02:20:00-04:00"),
     ("0 0 * * * *", "America/New_York", "2026-03-08T01:00:00-05:00",
      "2026-03-08T03:00:00-04:00", "2026-03-08T04:00:00-04:00"),
+    ("0 30 2 1-31 */1 SUN-SAT", "America/New_York", "2026-03-08T00:30:00-05:00",
+     "2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00"),
     ("0 30-30 2 * * *", "America/New_York", "2026-03-08T01:00:00-05:00",
      "2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00"),
     ("0 30 2 * * *", "Europe/Berlin", "2026-03-29T00:00:00+01:00",
@@ -389,6 +393,13 @@ def test_a_skipped_day_is_passed_over_in_one_step() -> None:
     assert time.process_time() - began < 0.02
 
 
+def test_hundreds_of_times_that_fired_on_the_first_pass_are_passed_over_in_one_step() -> None:
+    seconds, minutes = (",".join(map(str, range(count))) for count in (30, 20))
+    after = utc("2026-10-25T02:00:00+01:00")  # the second pass begins
+    fired = next_fire(f"{seconds} {minutes} 2 * * *", after, "Europe/Berlin")
+    assert fired == utc("2026-10-26T02:00:00+01:00")
+
+
 END = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 EDGES = [
     END,
@@ -424,6 +435,8 @@ def test_the_last_days_of_the_calendar_are_found() -> None:
         1970, 1, 1, tzinfo=UTC
     )
     assert next_fire("0 0 9 * * *", datetime.min.replace(tzinfo=UTC)) == datetime(1, 1, 1, 9, tzinfo=UTC)
+    noon = next_fire("0 0 12 * * *", datetime.min.replace(tzinfo=UTC), "America/New_York")
+    assert noon == datetime(1, 1, 1, 16, 56, 2, tzinfo=UTC)  # local mean time
     late = datetime(5000, 6, 1, 8, 59, 59, 999_999, tzinfo=UTC)  # a float of seconds would round this up
     assert next_fire("0 0 9 * * *", late) == datetime(5000, 6, 1, 9, tzinfo=UTC)
 
@@ -455,6 +468,16 @@ def test_asking_changes_nothing() -> None:
     first = [cron.next_after(after) for after in instants]
     assert [cron.next_after(after) for after in instants] == first
     assert [next_fire(cron.expression, after, cron.tz) for after in instants] == first
+
+
+@pytest.mark.parametrize(
+    "expression", ["* * * * * *", "0 0 9 ? * FRI#2,L1", "0 0 9 1,L */5 MON", "0 0 9 31W * *"]
+)
+def test_asking_leaves_the_kept_form_as_it_was(expression: str) -> None:
+    cron = Cron(expression, "Europe/Berlin")
+    before = copy.deepcopy(vars(cron._calendar))
+    cron.next_after(START)
+    assert vars(cron._calendar) == before
 
 
 def test_threads_that_share_a_cron_get_their_own_answers() -> None:
@@ -538,7 +561,7 @@ def test_croniter_and_zoneinfo_are_imported_when_first_used() -> None:
 
 ACROSS = [
     "0 30 2 * * *", "0 0 0 * * *", "0 15,45 0,1,2,3 * * *", "30 0 0,1,2,3 * * SUN",
-    "0 */20 * * * *", "0 0 */2 * * *", "15 30 1-2 * * *", "0 0 22-4 ? * SAT-SUN",
+    "0 30 1,2 1-31 1-12 SUN-SAT", "0 */20 * * * *", "0 0 */2 * * *", "15 30 1-2 * * *", "0 0 22-4 ? * SAT-SUN",
 ]  # fmt: skip
 
 
@@ -688,4 +711,4 @@ def test_over_the_changes_of_all_zones_since_1972_in_the_long_form(share: int | 
         for change in changes(
             ZoneInfo(name), 2019 if share is None else 1973, 2019 if share is None else 2037
         ):
-            across(ZoneInfo(name), change, ACROSS[1:7:2])
+            across(ZoneInfo(name), change, ACROSS[1:8:3])
