@@ -211,7 +211,7 @@ class FlowTask:
             attempt += 1
             permit = None
             if self.breaker is not None:
-                permit = self.breaker.acquire(env.clock)
+                permit = self.breaker.admit(env.clock)
                 if permit is None:
                     run.attempt = 0
                     raise CircuitOpen(f"the circuit breaker of {self.name} is open; its body was not called")

@@ -245,7 +245,7 @@ class Workflow:
         flow_id = f"run-{run_id}"
         with Direct(own, flow_id, subscribers) as direct:
             env = Environment(own, own_timer(own), default_rng(), direct.tell)
-            res = self._resources.open()
+            res = self._resources.open(report=direct.resource_failed)
             try:
                 return self.walk(initial, res, env, flow_id, run_id, token or CancelToken(clock=own))
             finally:

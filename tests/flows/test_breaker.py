@@ -262,14 +262,14 @@ def test_it_goes_by_the_clock_of_who_asks_unless_it_has_its_own(clock: VirtualCl
     theirs = VirtualClock()
     shared, own = CircuitBreaker(1, 10.0), CircuitBreaker(1, 10.0, clock=clock)
     for breaker in (shared, own):
-        permit = breaker.acquire(theirs)
+        permit = breaker.admit(theirs)
         assert permit is not None
         breaker.failure(permit)
     theirs.advance(10.0)
-    assert shared.acquire(theirs) is not None
-    assert own.acquire(theirs) is None
+    assert shared.admit(theirs) is not None
+    assert own.admit(theirs) is None
     clock.advance(10.0)
-    assert own.acquire(theirs) is not None
+    assert own.admit(theirs) is not None
 
 
 # -- call
