@@ -24,7 +24,11 @@ P = ParamSpec("P")
 
 
 class TaskContext:
-    """One attempt, seen from inside its body. It may be handed to threads that the body starts."""
+    """One attempt, seen from inside its body. It may be handed to threads that the body starts.
+
+    `name` and `id` are those of the task, `attempt` counts from 1, `deadline` is in seconds on the
+    monotonic clock, None without a timeout.
+    """
 
     __slots__ = ("_clock", "_closers", "_over", "_run", "_token", "attempt", "deadline", "id", "name")
 
