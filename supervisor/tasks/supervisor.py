@@ -42,6 +42,9 @@ __all__ = ["Supervisor", "Target"]
 
 Target = TaskHandle | TaskId | int | str
 _STOP_POLL = 0.05  # seconds between two looks at a `stop` event, which offers nothing better
+# A signal that comes in the microseconds before the main thread blocks does not wake it, and its
+# handler runs only once it is awake: so where a signal counts, no wait is longer than this (seconds).
+_SIGNAL_LOOK = 0.25
 
 
 class StopEvent(Protocol):
@@ -169,7 +172,7 @@ class Supervisor(TaskDecorators):
         self._running.check_not_inside(None, "shutdown", "use request_shutdown()")
         self._shut_down(limit, requested=True)
 
-    def _shut_down(self, grace: float, *, requested: bool) -> None:
+    def _shut_down(self, grace: float, *, requested: bool, look: float | None = None) -> None:
         running = self._running
         with running.lock:
             running.closing = True
@@ -179,7 +182,8 @@ class Supervisor(TaskDecorators):
             running.shutdown.result.set(())
         else:
             running.inbox.post(partial(running.shutdown.begin, grace, requested=requested))
-            running.shutdown.result.wait()
+            while not running.shutdown.result.wait(look):
+                pass
             thread.join(1.0)
         if stuck := running.shutdown.result.value:
             raise GraceExceeded(stuck, running.shutdown.grace)
@@ -208,10 +212,12 @@ class Supervisor(TaskDecorators):
         if joins:  # nothing to run, and a shutdown to wait for
             self._shut_down(self.config.grace_seconds, requested=True)
             return []
-        with forwarded(self._on_signal) if signals else nullcontext():
+        with forwarded(self._on_signal) if signals else nullcontext(False) as listens:
             handles = self._add_to_run(wanted)
             try:
-                self._run_to_the_end(stop)
+                self._run_to_the_end(
+                    stop, _SIGNAL_LOOK if listens and running.clock is SYSTEM_CLOCK else None
+                )
             except GraceExceeded:
                 raise
             except BaseException as error:
@@ -231,9 +237,9 @@ class Supervisor(TaskDecorators):
             self._ran = False
             raise
 
-    def _run_to_the_end(self, stop: StopEvent | None) -> None:
+    def _run_to_the_end(self, stop: StopEvent | None, look: float | None) -> None:
         running, requested = self._running, False
-        poll = None if stop is None else _STOP_POLL
+        poll = look if stop is None else _STOP_POLL
         while not requested:
             if stop is not None and stop.is_set():
                 requested = True
@@ -245,7 +251,7 @@ class Supervisor(TaskDecorators):
                 elif running.unfinished == 0:
                     running.closing = True  # in the same breath: nobody gets in between
                     break
-        self._shut_down(self.config.grace_seconds, requested=requested)
+        self._shut_down(self.config.grace_seconds, requested=requested, look=look)
 
     def _on_signal(self, number: int) -> None:
         self._running.inbox.post(partial(self._handle_signal, number))
