@@ -259,10 +259,11 @@ class EventBus:
                 lane.started = lane.runs = False
                 raise
 
-    def close(self, drain_timeout: float) -> bool:
+    def close(self, drain_timeout: float, *, quiet: bool = False) -> bool:
         """Deliver what is queued within `drain_timeout` seconds, then end every delivery thread.
 
         True if everything was delivered. A callback that never returns keeps its thread.
+        quiet: log nothing, as the process is about to end.
         """
         self.pump()
         with self._lock:
@@ -276,10 +277,11 @@ class EventBus:
                 drained &= lane.ended.wait(max(0.0, end - self.clock.monotonic()))
         if not drained:
             left = sum(len(mailbox.queue) for lane in lanes if lane.runs for mailbox in lane.mailboxes)
-            library_logger().warning(
-                "subscribers took longer than %g s; %d events were not delivered", drain_timeout, left
-            )
             self.abandoned = True
+            if not quiet:
+                library_logger().warning(
+                    "subscribers took longer than %g s; %d events were not delivered", drain_timeout, left
+                )
         self.over = True
         self._wake_lanes()
         return drained

@@ -70,7 +70,7 @@ class Running:
         self._batch_full = False
         self._yielded = False
         self._over = False
-        self._exit_by = 0.0  # monotonic
+        self._exit_by: float | None = None  # monotonic; the process is about to end
         self.forked = False  # this process is a child of the one where the threads run
 
     # Called by any thread
@@ -156,6 +156,7 @@ class Running:
         self.inbox.post(partial(self.shutdown.begin, grace, requested=True, drain=grace))
 
     def await_exit(self) -> None:
+        assert self._exit_by is not None
         self.shutdown.result.wait(max(0.0, self._exit_by - self.clock.monotonic()))
 
     def in_child(self) -> None:
@@ -300,7 +301,7 @@ class Running:
     def end(self, drain: float) -> None:
         """Deliver the last events and leave the loop. On the supervising thread."""
         end = self.clock.monotonic() + drain
-        self.bus.close(drain)
+        self.bus.close(drain, quiet=self._exit_by is not None)
         for thread in list(self._helpers.values()):
             thread.join(max(0.0, end - self.clock.monotonic()))
         self._over = True
