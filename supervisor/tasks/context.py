@@ -164,9 +164,13 @@ class TaskContext:
         return first
 
     def end(self) -> None:
-        """Forget what was to be called when the attempt is canceled: it is over."""
+        """Forget what was to be called when the attempt is canceled: it is over.
+
+        Whatever the body has left waiting on its context, in threads of its own, is told to stop.
+        """
         if self._token is not None:
             self._token.forget_callbacks()
+            self._token.seal(CancelReason.REQUESTED)
 
 
 _current: ContextVar[TaskContext | None] = ContextVar("supervisor_context", default=None)
