@@ -132,7 +132,7 @@ def _values(each: Event) -> tuple[object, ...]:
 
 def _again(cls: type[Event], values: tuple[object, ...]) -> Event:
     """Make an event that was pickled or copied."""
-    return maker(cls)(*values)
+    return maker(cls)(*values[:2], values[2:])
 
 
 def _plain(value: Any) -> object:
@@ -149,7 +149,7 @@ _makers: dict[type[Event], Callable[..., Event]] = {}
 
 
 def maker(cls: type[Event]) -> Callable[..., Event]:
-    """Return a constructor that fills the slots of a frozen event, in the order of its fields.
+    """Return `make(seq, at, rest)`, which fills the slots of a frozen event; rest: its other fields in order.
 
     The generated `__init__` of a frozen dataclass goes through `object.__setattr__` for each
     field; writing to the slots costs less than half, and events are the busiest path there is.
@@ -159,7 +159,9 @@ def maker(cls: type[Event]) -> Callable[..., Event]:
         names = _names_of(cls)
         scope: dict[str, Any] = {f"set_{name}": _slot(cls, name).__set__ for name in names}
         scope |= {"new": object.__new__, "cls": cls}
-        lines = [f"def make({', '.join(names)}):", "    event = new(cls)"]
+        lines = ["def make(seq, at, rest):", "    event = new(cls)"]
+        if rest := names[2:]:
+            lines.append(f"    {', '.join(rest)}, = rest")
         lines += [f"    set_{name}(event, {name})" for name in names]
         exec("\n".join([*lines, "    return event"]), scope)
         make = _makers[cls] = cast("Callable[..., Event]", scope["make"])

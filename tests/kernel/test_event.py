@@ -72,7 +72,7 @@ def test_a_missing_and_an_unknown_field_are_refused_by_name() -> None:
 
 
 def test_the_fast_way_makes_the_same_event() -> None:
-    assert maker(AttemptStarting)(1, AT, 7, "t", 2) == starting()
+    assert maker(AttemptStarting)(1, AT, (7, "t", 2)) == starting()
 
 
 def test_a_user_may_derive_an_event_with_the_standard_decorator() -> None:
