@@ -88,20 +88,12 @@ class Foreground:
             raise
 
     def _run_to_the_end(self, stop: StopEvent | None, look: float | None) -> None:
-        running, requested = self._running, False
+        running = self._running
         poll = look if stop is None else _STOP_POLL
-        while not requested:
-            if stop is not None and stop.is_set():
-                requested = True
-                break
-            with running.lock:
-                running.emptied.wait_for(lambda: running.unfinished == 0 or running.closing, poll)
-                if running.closing:
-                    requested = True
-                elif running.unfinished == 0:
-                    running.closing = True  # in the same breath: nobody gets in between
-                    break
-        running.shut_down(running.config.grace_seconds, requested=requested, look=look)
+        by_itself: bool | None = None
+        while by_itself is None and not (stop is not None and stop.is_set()):
+            by_itself = running.close_when_empty(poll)
+        running.shut_down(running.config.grace_seconds, requested=not by_itself, look=look)
 
     def _on_signal(self, number: int) -> None:
         self._running.inbox.post(partial(self._handle_signal, number))

@@ -153,6 +153,20 @@ class Running:
         with self.lock:
             return self.emptied.wait_for(lambda: self.unfinished == 0, timeout)
 
+    def close_when_empty(self, timeout: float | None) -> bool | None:
+        """Block until every task has its outcome, and close in the same breath: True.
+
+        False if somebody has asked for a shutdown, None when `timeout` seconds are over.
+        """
+        with self.lock:
+            self.emptied.wait_for(lambda: self.unfinished == 0 or self.closing, timeout)
+            if self.closing:
+                return False
+            if self.unfinished:
+                return None
+            self.closing = True
+            return True
+
     def shut_down(self, grace: float, *, requested: bool, look: float | None = None) -> None:
         """Start or join the one shutdown and wait for its result. Raises GraceExceeded.
 
