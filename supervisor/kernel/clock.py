@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from queue import Empty
 from types import TracebackType
 from typing import Any, Literal, Protocol
@@ -230,19 +231,17 @@ class _SystemQueue:
 class SystemClock:
     """The clock of the machine and threads of the operating system."""
 
-    __slots__ = ("breath", "latch", "lock", "monotonic", "queue")
+    __slots__ = ("breath", "latch", "lock", "monotonic", "now", "queue")
 
     def __init__(self) -> None:
         # 10 000 threads woken at once need 6 to 40 s to have run; woken in batches, one.
         self.breath = 0.0005
         # The things themselves, not methods that call them: these are the hottest calls there are.
         self.monotonic: Callable[[], float] = time.monotonic
+        self.now: Callable[[], datetime] = partial(datetime.now, UTC)
         self.lock: Callable[[], Lock] = threading.Lock
         self.latch: Callable[[], Latch] = _SystemLatch
         self.queue: Callable[[], Queue] = _SystemQueue
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
     def condition(self, lock: Lock) -> Condition:
         return _SystemCondition(lock)  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ class Subscription:
         return self._mailbox.closed
 
     def close(self) -> None:
-        """End the subscription: no callback starts after this returns, what is queued is dropped.
+        """End the subscription: what is queued is dropped; a call that has begun goes on.
 
         From any thread, also from the callback itself. Closing twice is the same as once.
         """

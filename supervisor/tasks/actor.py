@@ -218,6 +218,7 @@ class Actor:
                 attempts=self.progress.attempt,
             )
         self.value = self._context = None
+        self.token.seal(CancelReason.REQUESTED)  # threads that a body left behind may wait on it
         self.ended = True
         self._host.actor_ended(self, outcome)
 

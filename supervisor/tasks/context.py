@@ -24,7 +24,11 @@ P = ParamSpec("P")
 
 
 class TaskContext:
-    """One attempt, seen from inside its body. It may be handed to threads that the body starts."""
+    """One attempt, seen from inside its body. It may be handed to threads that the body starts.
+
+    `name` and `id` are those of the task, `attempt` counts from 1, `deadline` is in seconds on the
+    monotonic clock, None without a timeout.
+    """
 
     __slots__ = ("_clock", "_closers", "_over", "_run", "_token", "attempt", "deadline", "id", "name")
 
@@ -160,9 +164,13 @@ class TaskContext:
         return first
 
     def end(self) -> None:
-        """Forget what was to be called when the attempt is canceled: it is over."""
+        """Forget what was to be called when the attempt is canceled: it is over.
+
+        Whatever the body has left waiting on its context, in threads of its own, is told to stop.
+        """
         if self._token is not None:
             self._token.forget_callbacks()
+            self._token.seal(CancelReason.REQUESTED)
 
 
 _current: ContextVar[TaskContext | None] = ContextVar("supervisor_context", default=None)

@@ -5,11 +5,9 @@ The order of fields is the order in which the values are published.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from supervisor.kernel.cancellation import CancelReason
 from supervisor.kernel.errors import StuckTask
-from supervisor.kernel.event import Event
+from supervisor.kernel.event import Event, event
 from supervisor.tasks.outcome import OutcomeKind, RejectionKind
 
 __all__ = [
@@ -34,7 +32,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class TaskEvent(Event):
     """Something that happened to one task."""
 
@@ -42,12 +40,12 @@ class TaskEvent(Event):
     task: str  # name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class TaskAdded(TaskEvent):
     """Registered; the body has not started."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class TaskRejected(TaskEvent):
     """Not admitted; the body never runs."""
 
@@ -55,14 +53,14 @@ class TaskRejected(TaskEvent):
     reason: str  # for people, never parsed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class AttemptStarting(TaskEvent):
     """The permit is held and the body is about to run."""
 
     attempt: int  # from 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class AttemptSucceeded(TaskEvent):
     """The body returned and its cleanup went well."""
 
@@ -70,7 +68,7 @@ class AttemptSucceeded(TaskEvent):
     duration: float  # seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class AttemptFailed(TaskEvent):
     """One attempt raised; another may follow."""
 
@@ -80,7 +78,7 @@ class AttemptFailed(TaskEvent):
     exit_code: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class AttemptTimedOut(TaskEvent):
     """The configured deadline has passed; the body was asked to stop and may still run."""
 
@@ -89,7 +87,7 @@ class AttemptTimedOut(TaskEvent):
     timeout: float  # seconds, as configured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class AttemptOverrunning(TaskEvent):
     """The body ignores its deadline; told 10, 30, 70, … seconds after it."""
 
@@ -98,7 +96,7 @@ class AttemptOverrunning(TaskEvent):
     stack: str  # where its thread is
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class AttemptReturnedLate(TaskEvent):
     """The body that had timed out ended after all; a retry may follow now."""
 
@@ -107,7 +105,7 @@ class AttemptReturnedLate(TaskEvent):
     ended: str  # "returned", or the type of what it raised
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class AttemptCanceled(TaskEvent):
     """The body stopped because it was asked to, or by itself."""
 
@@ -115,7 +113,7 @@ class AttemptCanceled(TaskEvent):
     duration: float  # seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class BackoffScheduled(TaskEvent):
     """The next attempt waits."""
 
@@ -125,14 +123,14 @@ class BackoffScheduled(TaskEvent):
     error: str | None  # of the failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class TaskCancelRequested(TaskEvent):
     """The task was asked to stop."""
 
     reason: CancelReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class TaskFinished(TaskEvent):
     """The task has ended; told once for each task that was added."""
 
@@ -141,12 +139,12 @@ class TaskFinished(TaskEvent):
     reason: str | None  # for people; the same text as on the outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class TaskRemoved(TaskEvent):
     """The outcome is set and the name is free, unless a thread is stuck in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class SlotChanged(Event):
     """A slot got an owner, lost it, or waits for it to stop."""
 
@@ -154,17 +152,17 @@ class SlotChanged(Event):
     state: str  # "running", "terminating" or "idle"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class ShutdownRequested(Event):
     """Nothing is admitted any more and every task is asked to stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class ShutdownCompleted(Event):
     """The last event: every task has ended or was given up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event
 class GraceExceededEvent(Event):
     """Tasks still ran when the grace of the shutdown was over."""
 

@@ -46,15 +46,26 @@ def register(citizen: Citizen) -> None:
 
 def _at_exit() -> None:
     """Daemon threads die with the interpreter, wherever they are: stop them in order before."""
-    citizens = list(_citizens)
-    for citizen in citizens:
-        citizen.begin_exit()
-    for citizen in citizens:
-        citizen.await_exit()
+    try:
+        citizens = _all()
+        for citizen in citizens:
+            citizen.begin_exit()
+        for citizen in citizens:
+            citizen.await_exit()
+    except KeyboardInterrupt:  # who asks twice has waited enough
+        pass
+
+
+def _all() -> list[Citizen]:
+    while True:
+        try:
+            return list(_citizens)
+        except RuntimeError:  # another thread starts one: it changed while it was read
+            continue
 
 
 def _in_child() -> None:
-    for citizen in list(_citizens):
+    for citizen in _all():
         citizen.in_child()
     _citizens.clear()
 

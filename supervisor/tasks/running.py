@@ -18,7 +18,13 @@ from supervisor.kernel.bus import EventBus
 from supervisor.kernel.cancellation import CancelReason, run_callbacks
 from supervisor.kernel.clock import Clock, ThreadHandle, current_ident
 from supervisor.kernel.deadlines import VERDICT, WAKE, Deadlines
-from supervisor.kernel.errors import CapacityExceeded, ReentrantCall, ShuttingDown
+from supervisor.kernel.errors import (
+    CapacityExceeded,
+    GraceExceeded,
+    ReentrantCall,
+    ShuttingDown,
+    SupervisorError,
+)
 from supervisor.kernel.inbox import AT_ONCE, Inbox, Message
 from supervisor.kernel.log import library_logger
 from supervisor.kernel.permits import Permits
@@ -70,7 +76,7 @@ class Running:
         self._batch_full = False
         self._yielded = False
         self._over = False
-        self._exit_by = 0.0  # monotonic
+        self._exit_by: float | None = None  # monotonic; the process is about to end
         self.forked = False  # this process is a child of the one where the threads run
 
     # Called by any thread
@@ -147,6 +153,47 @@ class Running:
         with self.lock:
             return self.emptied.wait_for(lambda: self.unfinished == 0, timeout)
 
+    def close_when_empty(self, timeout: float | None) -> bool | None:
+        """Block until every task has its outcome, and close in the same breath: True.
+
+        False if somebody has asked for a shutdown, None when `timeout` seconds are over.
+        """
+        with self.lock:
+            self.emptied.wait_for(lambda: self.unfinished == 0 or self.closing, timeout)
+            if self.closing:
+                return False
+            if self.unfinished:
+                return None
+            self.closing = True
+            return True
+
+    def shut_down(self, grace: float, *, requested: bool, look: float | None = None) -> None:
+        """Start or join the one shutdown and wait for its result. Raises GraceExceeded.
+
+        look: seconds after which a wait is taken up anew, so that a pending signal is seen.
+        """
+        with self.lock:
+            self.closing = True
+            thread = self.thread
+        if thread is None:
+            self.bus.close(0.0)
+            self.shutdown.result.set(())
+        else:
+            self.inbox.post(partial(self.shutdown.begin, grace, requested=requested))
+            while not self.shutdown.result.wait(look):
+                pass
+            thread.join(1.0)
+        if stuck := self.shutdown.result.value:
+            raise GraceExceeded(stuck, self.shutdown.grace)
+
+    def shut_down_after(self, cause: type[BaseException]) -> None:
+        """Shut down while an exception is in flight: it is what counts, the shutdown's is logged."""
+        try:
+            self.check_not_inside(None, "shutdown", "use request_shutdown()")
+            self.shut_down(self.config.grace_seconds, requested=True)
+        except SupervisorError as error:
+            library_logger().error("after %s: %s", cause.__name__, error)
+
     # The end of the process: a `process.Citizen`
 
     def begin_exit(self) -> None:
@@ -156,6 +203,7 @@ class Running:
         self.inbox.post(partial(self.shutdown.begin, grace, requested=True, drain=grace))
 
     def await_exit(self) -> None:
+        assert self._exit_by is not None
         self.shutdown.result.wait(max(0.0, self._exit_by - self.clock.monotonic()))
 
     def in_child(self) -> None:
@@ -197,7 +245,8 @@ class Running:
         try:
             thread = self.clock.spawn(run, f"{self.config.name}:cancel")
         except RuntimeError as error:
-            library_logger().error("no thread for on_cancel callbacks: %s", error_text(error))
+            if self._exit_by is None:  # at exit, Python 3.12 lets no thread start
+                library_logger().error("no thread for on_cancel callbacks: %s", error_text(error))
             run_callbacks(callbacks)  # late is better than never
             return
         if thread.ident is not None:
@@ -300,7 +349,7 @@ class Running:
     def end(self, drain: float) -> None:
         """Deliver the last events and leave the loop. On the supervising thread."""
         end = self.clock.monotonic() + drain
-        self.bus.close(drain)
+        self.bus.close(drain, quiet=self._exit_by is not None)
         for thread in list(self._helpers.values()):
             thread.join(max(0.0, end - self.clock.monotonic()))
         self._over = True

@@ -201,11 +201,22 @@ class Settings(TypedDict, total=False):
     """The keyword arguments that every constructor of `TaskSpec` takes."""
 
     timeout: float | timedelta | Inherit | None
+    """Seconds that an attempt may take; 0, infinity and None mean no limit."""
+
     backoff: BackoffPolicy | Inherit | None
+    """How long to wait after a failure; None retries at once."""
+
     max_retries: int | Inherit | None
+    """Retries after the first failure in a row, at least 1; None means no limit."""
+
     overrun: float | timedelta | Inherit | None
+    """Seconds after the deadline before a body that still runs is given up; None waits for ever."""
+
     args: Sequence[Any]
+    """Positional arguments for the body, after the context."""
+
     kwargs: Mapping[str, Any]
+    """Keyword arguments for the body."""
 
 
 _SETTINGS = frozenset({"timeout", "backoff", "max_retries", "overrun"})

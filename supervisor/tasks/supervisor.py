@@ -3,51 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from supervisor.kernel.arguments import callable_name, count_or_none, patience, seconds, text
 from supervisor.kernel.backoff import Draws
-from supervisor.kernel.bus import EventStream
 from supervisor.kernel.cancellation import CancelReason
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.kernel.errors import (
-    AlreadyRunning,
     CapacityExceeded,
     ForkedProcess,
-    GraceExceeded,
     ShuttingDown,
-    SupervisorError,
     TaskAlreadyExists,
 )
 from supervisor.kernel.event import Event
-from supervisor.kernel.log import library_logger
+from supervisor.kernel.lane import EventStream
 from supervisor.kernel.mailbox import Subscription
 from supervisor.kernel.text import error_text, shown
 from supervisor.tasks.actor import Actor
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.context import current_context
 from supervisor.tasks.decorators import TaskDecorators
+from supervisor.tasks.foreground import Foreground, StopEvent
 from supervisor.tasks.handle import TaskHandle, TaskInfo, actor_of, snapshot
 from supervisor.tasks.outcome import TaskOutcome
 from supervisor.tasks.registry import TaskId
 from supervisor.tasks.running import Running
-from supervisor.tasks.signals import forwarded
 from supervisor.tasks.slot import Admission
 from supervisor.tasks.spec import TaskDefaults, TaskSpec, resolve
 
 __all__ = ["Supervisor", "Target"]
 
 Target = TaskHandle | TaskId | int | str
-_STOP_POLL = 0.05  # seconds between two looks at a `stop` event, which offers nothing better
-
-
-class StopEvent(Protocol):
-    """What `run(stop=)` looks at: `threading.Event`, or anything with `is_set`."""
-
-    def is_set(self) -> bool: ...
 
 
 class Supervisor(TaskDecorators):
@@ -62,10 +50,9 @@ class Supervisor(TaskDecorators):
         "__weakref__",
         "_declared",
         "_defaults",
-        "_ran",
+        "_foreground",
         "_running",
         "_started",
-        "received_signal",
     )
 
     def __init__(
@@ -92,9 +79,8 @@ class Supervisor(TaskDecorators):
         self._running = Running(config or SupervisorConfig(), clock or SYSTEM_CLOCK, rng)
         self._defaults = defaults or TaskDefaults()
         self._declared: dict[str, TaskSpec] = {}  # by decorators, before the start
-        self._ran = False
+        self._foreground = Foreground(self._running)
         self._started = False
-        self.received_signal: int | None = None  # number of the first signal that ended `run`
         for subscriber in subscribers:
             self.subscribe(subscriber)
 
@@ -117,6 +103,11 @@ class Supervisor(TaskDecorators):
     def defaults(self) -> TaskDefaults:
         """The settings that specs inherit."""
         return self._defaults
+
+    @property
+    def received_signal(self) -> int | None:
+        """Number of the first signal that ended `run`; None if none did."""
+        return self._foreground.received_signal
 
     # Life
 
@@ -145,15 +136,7 @@ class Supervisor(TaskDecorators):
         if exc_type is None:
             self.shutdown()
         else:
-            self._shut_down_after(exc_type)
-
-    def _shut_down_after(self, exc_type: type[BaseException]) -> None:
-        try:
-            self.shutdown()
-        except ForkedProcess:  # a child on its way out
-            pass
-        except SupervisorError as error:  # the one in flight is what counts
-            library_logger().error("after %s: %s", exc_type.__name__, error)
+            self._running.shut_down_after(exc_type)
 
     def request_shutdown(self) -> None:
         """Ask for a shutdown and return at once. From anywhere, also a signal handler."""
@@ -172,22 +155,7 @@ class Supervisor(TaskDecorators):
         limit = self.config.grace_seconds if grace is None else seconds(grace, "grace")
         self.check_process()
         self._running.check_not_inside(None, "shutdown", "use request_shutdown()")
-        self._shut_down(limit, requested=True)
-
-    def _shut_down(self, grace: float, *, requested: bool) -> None:
-        running = self._running
-        with running.lock:
-            running.closing = True
-            thread = running.thread
-        if thread is None:
-            running.bus.close(0.0)
-            running.shutdown.result.set(())
-        else:
-            running.inbox.post(partial(running.shutdown.begin, grace, requested=requested))
-            running.shutdown.result.wait()
-            thread.join(1.0)
-        if stuck := running.shutdown.result.value:
-            raise GraceExceeded(stuck, running.shutdown.grace)
+        self._running.shut_down(limit, requested=True)
 
     def run(
         self, specs: Iterable[TaskSpec] = (), *, stop: StopEvent | None = None, signals: bool = True
@@ -200,68 +168,7 @@ class Supervisor(TaskDecorators):
         `AlreadyRunning` for a second call, and what `add_all` raises, which does not use it up.
         """
         self.check_process()
-        running = self._running
-        running.check_not_inside(None, "run", "use add_all()")
-        if stop is not None and not callable(getattr(stop, "is_set", None)):
-            raise TypeError(f"stop must be an Event with is_set(), got {shown(stop)}")
-        wanted = list(specs)
-        with running.lock:
-            if self._ran:
-                raise AlreadyRunning("run() was called before; make a new Supervisor to run again")
-            self._ran = True
-            joins = running.closing and not wanted
-        if joins:  # nothing to run, and a shutdown to wait for
-            self._shut_down(self.config.grace_seconds, requested=True)
-            return []
-        with forwarded(self._on_signal) if signals else nullcontext():
-            handles = self._add_to_run(wanted)
-            try:
-                self._run_to_the_end(stop)
-            except GraceExceeded:
-                raise
-            except BaseException as error:
-                self._shut_down_after(type(error))
-                raise
-        return [outcome for each in handles if (outcome := each.outcome) is not None]
-
-    def _add_to_run(self, specs: list[TaskSpec]) -> list[TaskHandle]:
-        try:
-            return self.add_all(specs)
-        except ShuttingDown:
-            if self.received_signal is not None:
-                return []  # it came before the tasks: the run ends as it would have ended with them
-            self._ran = False
-            raise
-        except BaseException:
-            self._ran = False
-            raise
-
-    def _run_to_the_end(self, stop: StopEvent | None) -> None:
-        running, requested = self._running, False
-        poll = None if stop is None else _STOP_POLL
-        while not requested:
-            if stop is not None and stop.is_set():
-                requested = True
-                break
-            with running.lock:
-                running.emptied.wait_for(lambda: running.unfinished == 0 or running.closing, poll)
-                if running.closing:
-                    requested = True
-                elif running.unfinished == 0:
-                    running.closing = True  # in the same breath: nobody gets in between
-                    break
-        self._shut_down(self.config.grace_seconds, requested=requested)
-
-    def _on_signal(self, number: int) -> None:
-        self._running.inbox.post(partial(self._handle_signal, number))
-
-    def _handle_signal(self, number: int) -> None:
-        # on the supervising thread
-        if self.received_signal is None:
-            self.received_signal = number
-            self._running.shutdown.begin(self.config.grace_seconds, requested=True)
-        else:
-            self._running.shutdown.begin(0.0, requested=True)
+        return self._foreground.run(list(specs), self.add_all, stop, signals=signals)
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Block until no task is registered, at most `timeout` seconds; True if so.

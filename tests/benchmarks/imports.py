@@ -39,7 +39,7 @@ def measure(*, quick: bool) -> Figure:
         goals=[Goal(claim="import in ms", measured=samples.above(OURS, BARE), limit=40.0)],
         notes=[
             f"a bare start: {samples.spread(BARE)} ms",
-            "dearest modules (self, ms): " + ", ".join(f"{name} {ms:.1f}" for name, ms in dearest(10)),
+            "dearest modules (self, ms): " + ", ".join(f"{name} {ms:.1f}" for name, ms in dearest(12)),
         ],
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from supervisor import Canceled, Fail, Fatal, Timeout
 from supervisor.kernel.attempt import Ending, Watch, call, ended_by
+from supervisor.kernel.clock import SystemClock
 from supervisor.kernel.deadlines import VERDICT, Deadlines
 from supervisor.testing import VirtualClock
 
@@ -69,7 +72,7 @@ def test_what_a_body_raises_never_gets_out(error, ending, exit_code) -> None:
 class Observer:
     """Writes down what it is told, and when."""
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: VirtualClock | SystemClock) -> None:
         self.clock = clock
         self.told: list[tuple[object, ...]] = []
 
@@ -230,3 +233,33 @@ def test_return_and_deadline_at_once_have_one_winner_whom_all_believe(seed) -> N
     for thread in threads:
         thread.join()
     assert observer.told == ([] if won == [True] else [("timed out", 5.0), ("callbacks", 5.0)])
+
+
+def test_on_the_real_clock_return_and_deadline_agree_on_the_winner() -> None:
+    clock = SystemClock()
+    deadlines = Deadlines(clock, lambda: None)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for n in range(300):
+            observer, won = Observer(clock), []
+            deadline = clock.monotonic() + 0.0001
+            watch = Watch(deadlines, deadline, None, observer)
+
+            def body(watch: Watch = watch, deadline: float = deadline, n: int = n, won: list = won) -> None:
+                while clock.monotonic() < deadline + (n % 3 - 1) * 2e-5:
+                    pass
+                won.append(watch.returned())
+                watch.ended()
+
+            thread = threading.Thread(target=body, daemon=True)
+            thread.start()
+            while deadlines.seconds_left():
+                pass
+            deadlines.run_due(10)
+            thread.join(10)
+            assert [told[0] for told in observer.told] == (
+                [] if won == [True] else ["timed out", "callbacks"]
+            )
+    finally:
+        sys.setswitchinterval(before)

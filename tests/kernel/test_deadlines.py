@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.kernel.clock import SystemClock
 from supervisor.kernel.deadlines import VERDICT, WAKE, Deadlines, own_timer
 from supervisor.testing import VirtualClock
 
@@ -245,3 +250,30 @@ def test_entries_made_and_canceled_by_many_threads_are_not_lost(seed) -> None:
     kept = ((n, step) for n in range(1, 5) for step in range(3) if not (n + step) % 2)
     assert sorted(ran) == sorted((n, float(n * (step + 1))) for n, step in kept)
     assert not clock._baton.members
+
+
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_on_the_real_clock_a_timer_that_comes_and_goes_loses_no_entry(frequent_switches) -> None:
+    timer, clock = own_timer(SystemClock()), SystemClock()
+    ran = [0] * 4
+
+    def work(n: int) -> None:
+        for _ in range(50):
+            latch = clock.latch()
+            timer.call_at(clock.monotonic() + 0.0002, latch.open)
+            timer.call_at(clock.monotonic() + 3600, latch.open).cancel()
+            ran[n] += latch.wait(10)
+
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert ran == [50] * 4

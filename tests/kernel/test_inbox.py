@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+
 import pytest
 
+from supervisor.kernel.clock import SYSTEM_CLOCK
 from supervisor.kernel.inbox import AT_ONCE, Inbox
 from supervisor.testing import VirtualClock
 
@@ -130,3 +135,33 @@ def test_no_message_is_lost_and_each_sender_is_heard_in_order(seed) -> None:
     for thread in threads:
         thread.join()
     assert [[n for s, n in got if s == sender] for sender in range(4)] == [[0, 1, 2, 3, 4]] * 4
+
+
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_on_the_real_clock_no_ring_is_lost(frequent_switches) -> None:
+    inbox, work, seen = Inbox(SYSTEM_CLOCK), [0] * 4, [0]
+
+    def own() -> None:
+        while seen[0] < 4 * 500:
+            inbox.take(lambda: AT_ONCE if sum(work) > seen[0] else None)
+            seen[0] = sum(work)
+
+    def send(sender: int) -> None:
+        for _ in range(500):
+            work[sender] += 1  # left where the owner looks, then rung
+            inbox.ring()
+
+    threads = [threading.Thread(target=own, daemon=True)]
+    threads += [threading.Thread(target=send, args=(sender,), daemon=True) for sender in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)

@@ -363,6 +363,27 @@ def test_a_task_removed_while_its_slot_launches_it_never_runs() -> None:
     assert recorder.kinds("t") == ["task_added", "task_cancel_requested", "task_finished", "task_removed"]
 
 
+def test_a_task_removed_before_it_could_be_refused_ends_canceled_as_its_remover_was_told() -> None:
+    class Interferes(VirtualClock):
+        def spawn(self, target: Callable[[], None], name: str) -> Any:
+            if name == "supervisor:t":
+                removed.append(supervisor.remove(queued))
+                raise RuntimeError("can't start new thread")
+            return super().spawn(target, name)
+
+    clock, recorder = Interferes(), EventRecorder()
+    removed: list[bool] = []
+    with Supervisor(clock=clock, subscribers=[recorder]) as supervisor:
+        owner = supervisor.submit(TaskSpec.once("owner", stays), slot="s")
+        queued = supervisor.submit(TaskSpec.once("t", stays), slot="s")
+        after = supervisor.submit(TaskSpec.once("after", lambda: 1), slot="s")
+        owner.cancel()
+        assert queued.wait().kind is OutcomeKind.CANCELED
+        assert after.wait().ok
+    assert removed == [True]
+    assert recorder.kinds("t") == ["task_cancel_requested", "task_finished", "task_removed"]
+
+
 def test_a_wrong_slot_or_rule_is_refused_by_name(supervisor: Supervisor) -> None:
     spec = TaskSpec.once("t", stays)
     with pytest.raises(ValueError, match="slot"):

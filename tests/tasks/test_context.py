@@ -401,3 +401,29 @@ def test_a_task_added_by_a_body_has_a_context_of_its_own(supervisor) -> None:
         return supervisor.add(TaskSpec.once("child", child)).wait().value
 
     assert supervisor.add(TaskSpec.once("parent", parent)).wait().value == "child"
+
+
+def test_a_thread_that_a_body_leaves_behind_is_told_to_stop_when_the_attempt_ends(
+    clock: VirtualClock, supervisor: Supervisor
+) -> None:
+    woken: list[tuple[int, float]] = []
+
+    def body(ctx: TaskContext) -> None:
+        attempt = ctx.attempt
+        clock.spawn(
+            lambda: ctx.wait() and woken.append((attempt, clock.monotonic())) or None, f"left {attempt}"
+        )
+        ctx.sleep(1.0)
+        if attempt == 1:
+            raise ValueError("again")
+
+    supervisor.add(TaskSpec.restartable("t", body, backoff=BackoffPolicy.constant(5.0))).wait()
+    clock.settle()
+    assert woken == [(1, 1.0), (2, 7.0)]
+
+
+def test_the_context_of_a_finished_task_counts_as_canceled(supervisor: Supervisor) -> None:
+    kept: list[TaskContext] = []
+    supervisor.add(TaskSpec.once("t", kept.append)).wait()
+    assert kept[0].canceled
+    assert kept[0].wait(None)
