@@ -301,6 +301,9 @@ class _NoOffset(tzinfo):
     def dst(self, dt: datetime | None) -> timedelta | None:
         return None
 
+    def tzname(self, dt: datetime | None) -> str | None:
+        return None
+
 
 @pytest.mark.parametrize("after", [datetime(2026, 11, 30), datetime(2026, 11, 30, tzinfo=_NoOffset())])
 def test_a_naive_after_is_refused(after: datetime) -> None:
@@ -652,7 +655,8 @@ def test_any_schedule_fires_as_the_slow_way_does(
     )
     after += timedelta(seconds=seconds)
     expected = list(islice(fires_after(expression, zone, after, 45), 4))
-    cron, got = Cron(expression, zone), []
+    cron = Cron(expression, zone)
+    got: list[datetime] = []
     for _ in range(len(expected) or 1):
         fired = cron.next_after(got[-1] if got else after)
         if fired is None:
