@@ -26,6 +26,7 @@ __all__ = ["VERDICT", "WAKE", "Deadline", "Deadlines", "own_timer"]
 WAKE, VERDICT = 0, 1  # at one instant sleepers wake first, so that who returns in time has won
 _COMPACT_FROM = 64  # dead entries; below it compaction is not worth it
 _BATCH = 32
+_PATIENT = 0.005  # seconds; a deadline is late by more when those who ring leave no time for it
 _TICK = 1e-9  # seconds; nearer than this is due, as a sum of floats may fall short of it
 
 
@@ -162,12 +163,13 @@ class Deadlines:
 class _OwnTimer(Deadlines):
     """Deadlines with a thread that lives while there are any."""
 
-    __slots__ = ("_inbox", "_running")
+    __slots__ = ("_inbox", "_running", "_yielded")
 
     def __init__(self, clock: Clock) -> None:
         self._inbox = Inbox(clock)
         super().__init__(clock, self._wake)
         self._running = False  # guarded by _lock
+        self._yielded = False  # the last wait was one of no time, after everybody else
 
     def _wake(self) -> None:
         with self._lock:
@@ -190,11 +192,13 @@ class _OwnTimer(Deadlines):
                     self._running = False
                     return
             self._inbox.take(self._patience)
-            if self._inbox.quiet:
-                self.run_due(_BATCH)
+            late = self.late_by() > _PATIENT
+            if self._inbox.quiet or late:
+                self.run_due(_BATCH, VERDICT if self._yielded or late else WAKE)
 
     def _patience(self) -> float | None:
         left = self.seconds_left()
+        self._yielded = left == 0.0  # whoever returns at this instant may do so before it is judged
         return AT_ONCE if left is None else left  # the last one was canceled meanwhile: look again
 
     def _buried(self) -> None:
