@@ -24,7 +24,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from supervisor.kernel.errors import SupervisorError
-from supervisor.kernel.text import message_text, shown
+from supervisor.kernel.text import message_text, shown, type_name
 
 if TYPE_CHECKING:
     from supervisor.flows.join import SplitResult
@@ -44,9 +44,12 @@ __all__ = [
     "RetryExhausted",
     "SchedulerStopped",
     "StopTimeout",
+    "brief",
     "label",
     "where",
 ]
+
+_FIRST, _LAST = 3, 9  # states of a long path that the text of an error shows
 
 
 def label(state: Hashable) -> str:
@@ -64,9 +67,20 @@ def where(flow_id: str | None, state: Hashable | None, attempt: int, path: Seque
     if state is not None:
         parts.append(f"state {label(state)}")
         parts.append(f"attempt {attempt}")
-    if path:
-        parts.append("path " + " > ".join(label(each) for each in path))
+    if len(path) > _FIRST + _LAST:
+        between = f"... ({len(path) - _FIRST - _LAST} more)"
+        shown_path = [*map(label, path[:_FIRST]), between, *map(label, path[-_LAST:])]
+        parts.append("path " + " > ".join(shown_path))
+    elif path:
+        parts.append("path " + " > ".join(map(label, path)))
     return ", ".join(parts)
+
+
+def brief(error: BaseException) -> str:
+    """Return an error in one line, for the text of another that names its place itself."""
+    if isinstance(error, FlowError):
+        return f"{type_name(error)}: {error.reason}"
+    return message_text(error)
 
 
 class FlowError(SupervisorError):
@@ -89,7 +103,10 @@ class FlowError(SupervisorError):
             self.flow_id, self.state, self.attempt, self.path = flow_id, state, attempt, tuple(path)
 
     def __str__(self) -> str:
-        place = where(self.flow_id, self.state, self.attempt, self.path)
+        flow_id = self.flow_id
+        if flow_id is not None and f"flow {flow_id!r}" in self.reason:
+            flow_id = None  # said already
+        place = where(flow_id, self.state, self.attempt, self.path)
         return f"{self.reason} ({place})" if place else self.reason
 
 
@@ -110,7 +127,7 @@ class RetryExhausted(FlowError):
     """Every attempt failed; `__cause__` is the last error."""
 
     def __init__(self, attempts: int, last: BaseException) -> None:
-        super().__init__(f"failed {attempts} times, the last with {message_text(last)}")
+        super().__init__(f"failed {attempts} times, the last with {brief(last)}")
         self.attempts = attempts
 
 
@@ -132,8 +149,8 @@ class CompensationFailed(FlowError):
     def __init__(
         self, original: BaseException, failures: Sequence[tuple[Hashable, BaseException]]
     ) -> None:
-        undone = "; ".join(f"{label(state)}: {message_text(error)}" for state, error in failures)
-        super().__init__(f"compensation failed for {undone}; the run had failed with {message_text(original)}")
+        undone = "; ".join(f"{label(state)}: {brief(error)}" for state, error in failures)
+        super().__init__(f"compensation failed for {undone}; the run had failed with {brief(original)}")
         self.original = original
         self.failures = list(failures)
 
@@ -173,3 +190,4 @@ class StopTimeout(FlowError, TimeoutError):
             "let their tasks watch run.token"
         )
         self.flows = tuple(flows)
+        self.timeout = timeout  # seconds, as asked for

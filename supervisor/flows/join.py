@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, final
 
+from supervisor.flows.errors import brief
 from supervisor.kernel.arguments import count_or_none, limit
-from supervisor.kernel.text import message_text, shown
+from supervisor.kernel.text import shown
 
-__all__ = ["BranchResult", "JoinConfig", "JoinStrategy", "SplitResult", "fault", "verdict"]
+__all__ = ["BranchResult", "JoinConfig", "JoinStrategy", "SplitResult", "Verdict", "faults", "verdict"]
 
 
 class Rule(StrEnum):
@@ -68,7 +69,9 @@ class JoinStrategy:
             if isinstance(amount, bool) or not isinstance(amount, int):
                 return f"{self.rule.value} needs a number of branches, got {shown(amount)}"
             if not 1 <= amount <= branches:
-                return f"{self.rule.value} must be from 1 to the number of branches, {branches}, got {amount!r}"
+                return (
+                    f"{self.rule.value} must be from 1 to the number of branches, {branches}, got {amount!r}"
+                )
         return None
 
     def needed(self, branches: int) -> int:
@@ -79,7 +82,8 @@ class JoinStrategy:
             case Rule.ANY:
                 return 1
             case Rule.PERCENTAGE:
-                exact = Fraction(repr(self.amount)) * branches  # 0.07 of 100 is 7, not 7.000000000000001
+                # by its decimal digits: 0.07 of 100 is 7, not 7.000000000000001
+                exact = Fraction(repr(float(self.amount or 0))) * branches
                 return -(-exact.numerator // exact.denominator)
             case Rule.QUORUM | Rule.PARTIAL:
                 return int(self.amount or 0)
@@ -148,16 +152,18 @@ def verdict(strategy: JoinStrategy, total: int, succeeded: int, failed: int, *, 
 class SplitResult:
     """What the branches of a split did, in input order."""
 
-    __slots__ = ("_alive", "_branches", "canceled")
+    __slots__ = ("_alive", "_branches", "_deaf", "canceled")
 
     def __init__(
         self,
         branches: Sequence[BranchResult | None],
-        canceled: Sequence[int],
+        deaf: Collection[int],
         alive: Callable[[int], bool],
     ) -> None:
         self._branches = tuple(branches)
-        self.canceled = tuple(canceled)  # indexes: asked to stop at the verdict
+        self._deaf = frozenset(deaf)  # indexes: failed at their deadline, and their body went on
+        self.canceled = tuple(i for i, branch in enumerate(branches) if branch is None)
+        """Indexes: had not finished at the verdict and were asked to stop."""
         self._alive = alive
 
     def __repr__(self) -> str:
@@ -181,28 +187,37 @@ class SplitResult:
 
     @property
     def abandoned(self) -> tuple[int, ...]:
-        """Those of `canceled` whose thread still runs now."""
-        return tuple(index for index in self.canceled if self._alive(index))
+        """Those of `canceled` whose thread still runs now, and of those that failed at their deadline."""
+        asked = sorted({*self.canceled, *self._deaf})
+        return tuple(index for index in asked if self._alive(index))
 
     def summary(self) -> str:
         """Say in words how it went, with at most three errors."""
-        errors = [f"branch {index}: {message_text(error)}" for index, error in self.errors.items()]
+        errors = [f"branch {index}: {brief(error)}" for index, error in self.errors.items()]
         more = f" and {len(errors) - 3} more" if len(errors) > 3 else ""
         shown_errors = f"; {'; '.join(errors[:3])}{more}" if errors else ""
         return f"{len(self.values)} of {len(self._branches)} branches succeeded{shown_errors}"
 
 
-def fault(join: JoinConfig, branches: int) -> str | None:
-    """Return what is wrong with a join for so many branches, None if nothing is."""
-    if not isinstance(join.strategy, JoinStrategy):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return f"strategy must be a JoinStrategy, got {shown(join.strategy)}"
+def faults(join: JoinConfig, branches: int) -> list[str]:
+    """Return all that is wrong with a join for so many branches."""
+    found: list[str] = []
+    timeout: float | None = None
     try:
         timeout = limit(join.timeout, "timeout")
+    except (TypeError, ValueError) as error:
+        found.append(str(error))
+        timeout = 0.0  # there is one
+    try:
         count_or_none(join.bulkhead, "bulkhead")
     except (TypeError, ValueError) as error:
-        return str(error)
-    if join.strategy.rule is Rule.PARTIAL_TIMEOUT and timeout is None:
-        return "PARTIAL_TIMEOUT needs a timeout"
+        found.append(str(error))
     if branches == 0:
-        return "a split needs at least one task"
-    return join.strategy.fault(branches)
+        found.append("a split needs at least one task")
+    if not isinstance(join.strategy, JoinStrategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return [f"strategy must be a JoinStrategy, got {shown(join.strategy)}", *found]
+    if join.strategy.rule is Rule.PARTIAL_TIMEOUT and timeout is None:
+        found.append("PARTIAL_TIMEOUT requires a timeout")
+    elif branches and (wrong := join.strategy.fault(branches)) is not None:
+        found.append(wrong)
+    return found

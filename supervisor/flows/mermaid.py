@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from supervisor.flows.errors import label
 
 __all__ = ["Node", "draw"]
+
+
+_WORD = re.compile(r"[A-Za-z_](?!\d+$)[A-Za-z_0-9]*")  # never like the numbered ones
+_RESERVED = {
+    "as",
+    "choice",
+    "class",
+    "classdef",
+    "click",
+    "default",
+    "direction",
+    "end",
+    "fork",
+    "hide",
+    "join",
+}
+_RESERVED |= {"note", "scale", "state", "style"}
+_AS_IT_IS = frozenset(" _.,()'/+=!?&*")
 
 
 class Node(NamedTuple):
@@ -22,7 +41,7 @@ class Node(NamedTuple):
 
 def draw(nodes: Sequence[Node]) -> str:
     """Return the lines of a `stateDiagram-v2`; exit states lead to its end, splits show their tasks."""
-    ids = {node.state: f"s{number}" for number, node in enumerate(nodes)}
+    ids = _ids([node.state for node in nodes])
     lines = ["stateDiagram-v2"]
     for node in nodes:
         text = label(node.state)
@@ -40,7 +59,22 @@ def draw(nodes: Sequence[Node]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _ids(states: Sequence[Hashable]) -> dict[Hashable, str]:
+    """Name each state by the last part of its label if that is a plain word of its own, else by a number."""
+    words = [label(state).strip("'").rpartition(".")[2] for state in states]
+    plain = {
+        word
+        for word in words
+        if words.count(word) == 1 and _WORD.fullmatch(word) and word.lower() not in _RESERVED
+    }
+    return {
+        state: word if word in plain else f"s{number}"
+        for number, (state, word) in enumerate(zip(states, words, strict=True))
+    }
+
+
 def _escaped(text: str) -> str:
-    for plain, entity in (("#", "#35;"), ('"', "#quot;"), (";", "#59;"), ("\n", " "), (":", "#58;")):
-        text = text.replace(plain, entity)
-    return text
+    return "".join(
+        each if each.isalnum() or each in _AS_IT_IS else f"#{ord(each)};" if each.isprintable() else " "
+        for each in text
+    )

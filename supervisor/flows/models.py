@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 from supervisor.flows.errors import ConfigurationError
 from supervisor.flows.join import BranchResult, JoinConfig, JoinStrategy
 from supervisor.flows.split import run_split
-from supervisor.flows.task import FlowRun, FlowTask, body_of
-from supervisor.kernel.arguments import count, instant, seconds
+from supervisor.flows.task import FlowRun, FlowTask, body_of, check_call
+from supervisor.kernel.arguments import callable_name, count, instant, seconds
 from supervisor.kernel.text import shown
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ def poll(fn: Callable[..., Ready | Pending]) -> Callable[[Resources, FlowRun], H
 
     The pauses end with the run's cancellation and with the timeout of the task.
     """
-    _check(fn, "poll")
-    body, takes = body_of(fn, "poll")
+    try:
+        body, takes = body_of(fn, "poll")
+    except TypeError as error:
+        raise ConfigurationError(str(error)) from None
 
     def polling(res: Resources, run: FlowRun) -> Hashable:
         while True:
@@ -90,8 +92,8 @@ def batch(
     at once, with `max_retries` for each item.  finish: `finish(res, results)` gets a `BranchResult`
     for each item, in the order of the items, and returns the next state.
     """
-    for fn, name in ((load, "load"), (process, "process"), (finish, "finish")):
-        _check(fn, f"batch: {name}")
+    for fn, name, given in ((load, "load", 1), (process, "process", 1), (finish, "finish", 2)):
+        check_call(fn, f"batch: {name}", given)
     try:
         threads = count(concurrency, "batch: concurrency")
         count(max_retries, "batch: max_retries", 0)
@@ -117,13 +119,8 @@ def _bound(process: Callable[[Any], Any], item: Any) -> Callable[[], Any]:
     return lambda: process(item)
 
 
-def _check(fn: object, what: str) -> None:
-    if not callable(fn):
-        raise ConfigurationError(f"{what} must be callable, got {shown(fn)}")
-
-
-def _named(task: Callable[[Resources, FlowRun], Hashable], fn: object) -> Callable[[Resources, FlowRun], Hashable]:
-    name = getattr(fn, "__name__", None)
-    if isinstance(name, str):
-        task.__name__ = name
+def _named(
+    task: Callable[[Resources, FlowRun], Hashable], fn: object
+) -> Callable[[Resources, FlowRun], Hashable]:
+    task.__name__ = task.__qualname__ = callable_name(fn)
     return task

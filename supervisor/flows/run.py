@@ -10,6 +10,7 @@ from supervisor.flows.errors import CompensationFailed, FlowError, FlowTimeout, 
 from supervisor.flows.lifecycle import StateEntered
 from supervisor.flows.task import Environment, FlowRun, Stopped
 from supervisor.kernel.cancellation import CancelReason, CancelToken
+from supervisor.kernel.deadlines import VERDICT
 from supervisor.kernel.errors import Canceled
 from supervisor.kernel.text import shown
 
@@ -44,21 +45,63 @@ def walk(
     What is raised carries flow_id, state, attempt and path. What had finished and can be undone is
     undone first, last first.
     """
-    started = env.clock.monotonic()
-    own = token if total_timeout is None else token.child(total_timeout)
+    own = token.child()
     run = FlowRun(run_id, flow_id, own, env)
+    limit = None if total_timeout is None else _Limit(env, own, total_timeout)
     undo: list[tuple[Hashable, State, Any]] = []
     try:
-        return _steps(handlers, exits, initial, res, run, own, undo)
+        return _steps(handlers, exits, initial, res, run, own, limit, undo)
     except BaseException as error:
         failure: BaseException = error
+    finally:
+        late = limit is not None and limit.end()
+        own.forget_callbacks()
+    attempt = run.attempt
     if own.canceled and isinstance(failure, Exception | Stopped | Canceled):
-        failure = _stop_reason(own, token, failure, env.clock.monotonic() - started, total_timeout)
-    attempt = 0 if isinstance(failure, FlowTimeout) and own.canceled else run.attempt
+        if late and limit is not None and token.reason is not CancelReason.TIMEOUT:
+            failure = _caused(FlowTimeout(limit.elapsed, limit.seconds, "the run"), failure)
+            attempt = 0
+        elif isinstance(failure, Stopped | Canceled):
+            failure = _caused(Canceled(own.reason), failure)
+        # a failure that could not be retried any more stands
     run.mark(failure, attempt)
     if undo:
         failure = _compensate(undo, res, run, failure)
-    raise failure
+    try:
+        raise failure
+    finally:
+        del failure  # a frame that holds its own error is a cycle
+
+
+class _Limit:
+    """The total timeout of one run."""
+
+    __slots__ = ("_alarm", "_clock", "_started", "_token", "seconds")
+
+    def __init__(self, env: Environment, token: CancelToken, seconds: float) -> None:
+        self.seconds = seconds
+        self._clock = env.clock
+        self._token = token
+        self._started = env.clock.monotonic()
+        self._alarm = env.deadlines.call_at(self._started + seconds, self._expire, VERDICT)
+
+    @property
+    def elapsed(self) -> float:
+        return max(self._clock.monotonic() - self._started, self.seconds)
+
+    def check(self) -> None:
+        """Cancel the run if its time is over: the clock decides, not who looks first."""
+        if self._clock.monotonic() - self._started - self.seconds > 1e-9:  # sums of floats are not exact
+            self._expire()
+
+    def end(self) -> bool:
+        """The run is over; True if it took too long."""
+        self.check()
+        self._alarm.cancel()
+        return self._token.reason is CancelReason.TIMEOUT
+
+    def _expire(self) -> None:
+        self._token.run_apart(self._token.seal(CancelReason.TIMEOUT) or [])
 
 
 def _steps(
@@ -68,6 +111,7 @@ def _steps(
     res: Resources,
     run: FlowRun,
     token: CancelToken,
+    limit: _Limit | None,
     undo: list[tuple[Hashable, State, Any]],
 ) -> Hashable:
     state, tell = initial, run.env.tell
@@ -83,6 +127,8 @@ def _steps(
         following, value = handler.perform(res, run, token)
         if handler.compensate is not None:
             undo.append((state, handler, value))
+        if limit is not None:
+            limit.check()
         if token.canceled:
             raise Stopped
         try:
@@ -102,21 +148,8 @@ def _unknown(following: object, state: Hashable, known: Sequence[Hashable]) -> s
     return f"{label(state)} gave the next state {shown(following)}, which is neither registered nor exit; known are {names}"
 
 
-def _stop_reason(
-    own: CancelToken,
-    token: CancelToken,
-    error: BaseException,
-    elapsed: float,
-    total_timeout: float | None,
-) -> BaseException:
-    """Return what a run that was asked to stop ends with."""
-    if own.reason is CancelReason.TIMEOUT and not token.canceled and total_timeout is not None:
-        stop: BaseException = FlowTimeout(elapsed, total_timeout, "the run")
-    elif isinstance(error, Stopped | Canceled):
-        stop = Canceled(own.reason)
-    else:
-        return error  # a failure that could not be retried any more stands
-    stop.__cause__ = error.__cause__ if isinstance(error, Stopped) else error
+def _caused(stop: BaseException, failure: BaseException) -> BaseException:
+    stop.__cause__ = failure.__cause__ if isinstance(failure, Stopped) else failure
     return stop
 
 

@@ -1,8 +1,8 @@
 """Run the branches of a split, each on a thread of its own, until their join is decided.
 
-The walking thread starts branches (at most `bulkhead` threads at once), collects what they report,
-and asks `join.verdict` after each. At the verdict it goes on at once: it never waits for a
-straggler, whose late result is dropped.
+The walking thread starts branches, at most `bulkhead` threads at once. Whoever reports, a branch or
+the timeout, asks `join.verdict` in the same step. At the verdict the walk goes on at once: it never
+waits for a straggler, whose late result is dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from supervisor.flows.errors import JoinFailed, label
-from supervisor.flows.join import BranchResult, JoinConfig, SplitResult, verdict
+from supervisor.flows.join import BranchResult, JoinConfig, SplitResult, Verdict, verdict
 from supervisor.flows.lifecycle import BranchFinished
 from supervisor.flows.task import FlowRun, FlowTask, Stopped
 from supervisor.kernel.arguments import limit
@@ -36,7 +36,7 @@ def run_split(
 
     token: of the run. Raises `JoinFailed`, or `Stopped` when the token is canceled first.
     """
-    return _Branches(tasks, res, run, token, join.bulkhead).join(join)
+    return _Branches(tasks, join, res, run, token).join()
 
 
 class _Branches:
@@ -45,15 +45,17 @@ class _Branches:
     def __init__(
         self,
         tasks: Sequence[FlowTask],
+        join: JoinConfig,
         res: Resources,
         run: FlowRun,
         token: CancelToken,
-        bulkhead: int | None,
     ) -> None:
-        env = run.env
+        env, bulkhead = run.env, join.bulkhead
         self._tasks = tasks
+        self._join = join
         self._res = res
         self._run = run
+        self._label = label(run.state)
         self._env = env
         self._parent = token
         self._token = token.child()  # of all branches
@@ -62,47 +64,55 @@ class _Branches:
         self._waiting = deque(range(len(tasks)))
         self._results: list[BranchResult | None] = [None] * len(tasks)
         self._alive: set[int] = set()  # whose thread runs
+        self._deaf: set[int] = set()  # failed at their deadline while their body ran
         self._succeeded = self._failed = 0
-        self._late = False
-        self._over = False  # the verdict is made: what comes now is dropped
+        self._verdict: Verdict = "wait"
+        self._over = False  # what comes now is dropped, who has not started never does
+        self._late = False  # the timeout made the verdict
         self._news: Latch = env.clock.latch()  # opened by whoever has something to report
 
-    def join(self, join: JoinConfig) -> SplitResult:
+    def join(self) -> SplitResult:
         """Start the branches and wait for the verdict. On the walking thread."""
-        env, timeout = self._env, limit(join.timeout, "timeout")
+        env, timeout = self._env, limit(self._join.timeout, "timeout")
         alarm = None
         if timeout is not None:
             alarm = env.deadlines.call_at(env.clock.monotonic() + timeout, self._expire, VERDICT)
-        total = len(self._tasks)
         try:
-            while True:
+            while not self._parent.canceled:
                 with self._lock:
-                    succeeded, failed, late = self._succeeded, self._failed, self._late
+                    if self._over:
+                        break
                     news = self._news = env.clock.latch()  # what the old one told is read
                 self._start_some()
-                decision = verdict(join.strategy, total, succeeded, failed, late=late)
-                if decision != "wait" or not self._parent.watch(news):
+                if not self._parent.watch(news):
                     break
                 try:
                     news.wait()
                 finally:
                     self._parent.unwatch(news)
-                if self._parent.canceled:
-                    break
         finally:
             if alarm is not None:
                 alarm.cancel()
             result = self._end()
         if self._parent.canceled:
             raise Stopped
-        if decision == "fail":
-            why = f"after its timeout of {timeout:g} s" if late else f"with {join.strategy!r}"
-            raise JoinFailed(f"the split of {label(self._run.state)} failed {why}: {result.summary()}", result)
+        if self._verdict == "fail":
+            why = f"after its timeout of {timeout:g} s" if self._late else f"with {self._join.strategy!r}"
+            raise JoinFailed(f"the split of {self._label} failed {why}: {result.summary()}", result)
         return result
 
     def _expire(self) -> None:
         with self._lock:
-            self._late = True
+            self._judge(late=True)
+
+    def _judge(self, *, late: bool = False) -> None:
+        """Make the verdict if there is one: in the same step as what decides it. Holds the lock."""
+        if self._over:
+            return
+        total, succeeded, failed = len(self._tasks), self._succeeded, self._failed
+        self._verdict = verdict(self._join.strategy, total, succeeded, failed, late=late)
+        if self._verdict != "wait":
+            self._over, self._late = True, late
             self._news.open()
 
     def _end(self) -> SplitResult:
@@ -110,18 +120,17 @@ class _Branches:
         with self._lock:
             self._over = True
             self._waiting.clear()
-            results = list(self._results)
-        canceled = [index for index, result in enumerate(results) if result is None]
-        if canceled:
+            results, deaf = list(self._results), set(self._deaf)
+        if deaf or None in results:
             self._token.run_apart(self._token.seal(CancelReason.REQUESTED) or [])
-        return SplitResult(results, canceled, self._alive.__contains__)
+        return SplitResult(results, deaf, self._alive.__contains__)
 
     # Branches
 
     def _start_some(self) -> None:
         while True:
             with self._lock:
-                if not self._waiting or len(self._alive) >= self._room:
+                if self._over or not self._waiting or len(self._alive) >= self._room:
                     return
                 index = self._waiting.popleft()
                 self._alive.add(index)
@@ -129,7 +138,7 @@ class _Branches:
             try:
                 self._env.clock.spawn(
                     lambda index=index, context=context: context.run(self._branch, index),  # type: ignore[misc]
-                    f"{self._run.flow_id}:{label(self._run.state)}:{index}",
+                    f"{self._run.flow_id}:{self._label}:{index}",
                 )
             except RuntimeError as error:
                 self._report(index, 0.0, None, error)
@@ -137,13 +146,17 @@ class _Branches:
 
     def _branch(self, index: int) -> None:
         """One branch, on its thread."""
+        if self._over:  # decided before this thread ran
+            self._ended(index)
+            return
         clock = self._env.clock
         started, value, failure = clock.monotonic(), None, None
         token = self._token.child()
         run = self._run.branch(token)
 
         def deaf(error: BaseException) -> None:
-            self._report(index, clock.monotonic() - started, None, error)
+            run.mark(error, run.attempt)
+            self._report(index, clock.monotonic() - started, None, error, deaf=True)
 
         try:
             value = self._tasks[index].perform(self._res, run, token, deaf)
@@ -156,8 +169,11 @@ class _Branches:
         self._report(index, clock.monotonic() - started, value, failure)
         self._ended(index)
 
-    def _report(self, index: int, duration: float, value: Any, error: BaseException | None) -> None:
-        name = self._tasks[index].name
+    def _report(
+        self, index: int, duration: float, value: Any, error: BaseException | None, *, deaf: bool = False
+    ) -> None:
+        name, tell = self._tasks[index].name, self._env.tell
+        text = None if error is None or tell is None else error_text(error)
         with self._lock:
             if self._over or self._results[index] is not None:
                 return
@@ -168,14 +184,14 @@ class _Branches:
                 self._succeeded += 1
             else:
                 self._failed += 1
-            self._news.open()
-        if self._env.tell is not None:
-            text = None if error is None else error_text(error)
-            self._env.tell(BranchFinished, label(self._run.state), index, name, duration, text)
+            if deaf:
+                self._deaf.add(index)
+            if tell is not None:  # here, so that nothing of a later state is told first; it never blocks
+                tell(BranchFinished, self._label, index, name, duration, text)
+            self._judge()
 
     def _ended(self, index: int) -> None:
         with self._lock:
             self._alive.discard(index)
             if self._waiting:
                 self._news.open()
-

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from supervisor.flows.breaker import CircuitBreaker
 from supervisor.flows.errors import (
     CircuitOpen,
     ConfigurationError,
@@ -22,13 +23,11 @@ from supervisor.kernel.backoff import BackoffPolicy, Draws
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Clock
 from supervisor.kernel.deadlines import Deadlines
-from supervisor.kernel.errors import Canceled
 from supervisor.kernel.text import error_text, shown
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from supervisor.flows.breaker import CircuitBreaker
     from supervisor.flows.join import SplitResult
     from supervisor.flows.resources import Resources
 
@@ -177,6 +176,10 @@ class FlowTask:
             self.timeout = limit(timeout, f"{what}: timeout")
         except (TypeError, ValueError) as error:
             raise ConfigurationError(str(error)) from None
+        if breaker is not None and not isinstance(breaker, CircuitBreaker):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"{what}: breaker must be a CircuitBreaker or None, got {shown(breaker)}"
+            )
         if backoff is not None and not isinstance(backoff, BackoffPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"{what}: backoff must be a BackoffPolicy or None, got {shown(backoff)}")
         self._body = body
@@ -217,11 +220,16 @@ class FlowTask:
                     raise CircuitOpen(f"the circuit breaker of {self.name} is open; its body was not called")
             run.attempt = attempt
             last = attempt > self.max_retries
-            if self.timeout is None:
-                run.token = token
-                result = self.invoke(res, run)
-            else:
-                result = self._timed(res, run, token, deaf if last else None)
+            try:
+                if self.timeout is None:
+                    run.token = token
+                    result = self.invoke(res, run)
+                else:
+                    result = self._timed(res, run, token, deaf if last else None)
+            except BaseException:  # a Ctrl-C that fell beside the body
+                if self.breaker is not None and permit is not None:
+                    self.breaker.release(permit)
+                raise
             ending = result.ending
             if self.breaker is not None and permit is not None:
                 if ending is Ending.SUCCEEDED:
@@ -234,13 +242,16 @@ class FlowTask:
                 return result.value
             error = result.error
             assert error is not None
-            if ending is Ending.CANCELED or ending is Ending.FATAL or ending is Ending.PANICKED:
-                raise error
-            if token.canceled:
-                raise Stopped from error
-            if last:
-                raise self._exhausted(error, attempt)
-            self._pause(run, token, error)
+            try:
+                if ending is Ending.CANCELED or ending is Ending.FATAL or ending is Ending.PANICKED:
+                    raise error
+                if token.canceled:
+                    raise Stopped from error
+                if last:
+                    raise self._exhausted(error, attempt)
+                self._pause(run, token, error)
+            finally:
+                del error, result  # a frame that holds its own error is a cycle
 
     def _timed(
         self,
@@ -316,8 +327,18 @@ def body_of(task: object, what: str) -> tuple[Callable[..., object], int]:
     return body, takes
 
 
-def ends_quietly(error: BaseException) -> bool:
-    """True for a cooperative stop."""
-    return isinstance(error, Canceled | Stopped)
+def check_call(fn: object, what: str, given: int) -> None:
+    """Refuse what can't be called with so many arguments, or whose call would run nothing.
 
-
+    Raises ConfigurationError.
+    """
+    if not callable(fn):
+        raise ConfigurationError(f"{what} must be callable, got {shown(fn)}")
+    try:
+        needed = arity(fn, what)
+    except TypeError as error:
+        raise ConfigurationError(str(error)) from None
+    if needed > given:
+        raise ConfigurationError(
+            f"{what}: {callable_name(fn)} needs {needed} arguments, and is called with {given}"
+        )

@@ -12,7 +12,7 @@ from supervisor.flows.mermaid import Node, draw
 from supervisor.flows.resources import Resources
 from supervisor.flows.run import next_run_id, walk
 from supervisor.flows.split import run_split
-from supervisor.flows.task import FLOW_TASK_BACKOFF, Environment, FlowRun, FlowTask
+from supervisor.flows.task import FLOW_TASK_BACKOFF, Environment, FlowRun, FlowTask, check_call
 from supervisor.flows.telling import Direct
 from supervisor.kernel.arguments import limit
 from supervisor.kernel.backoff import BackoffPolicy, default_rng
@@ -50,6 +50,7 @@ class State:
     def perform(self, res: Resources, run: FlowRun, token: CancelToken) -> tuple[Hashable, Any]:
         """Do what the state does; return the next state, and the value to compensate with."""
         if self.join is not None:
+            run.attempt = 1
             run.keep(run_split(self.tasks, self.join, res, run, token))
             return self.join.next_state, None
         value = self.tasks[0].perform(res, run, token)
@@ -108,8 +109,8 @@ class Workflow:
         Raises ConfigurationError.
         """
         what = f"task of {label(state)}"
-        if compensate is not None and not callable(compensate):
-            raise ConfigurationError(f"{what}: compensate must be callable, got {shown(compensate)}")
+        if compensate is not None:
+            check_call(compensate, f"compensate of {label(state)}", 2)
         own = FlowTask(
             task,
             what=what,
@@ -119,15 +120,15 @@ class Workflow:
             breaker=breaker,
             name=name,
         )
-        self._set(state, State("task", [own], compensate=compensate, hints=tuple(next_states)))
+        hints = _many(next_states, f"{what}: next_states", "states")
+        self._set(state, State("task", [own], compensate=compensate, hints=hints))
         return self
 
-    def register_router(
-        self, state: Hashable, task: object, *, next_states: Iterable[Hashable] = ()
-    ) -> Self:
+    def register_router(self, state: Hashable, task: object, *, next_states: Iterable[Hashable] = ()) -> Self:
         """Give a state a pure branching: it looks and returns the next state; it is not retried."""
-        own = FlowTask(task, what=f"router of {label(state)}")
-        self._set(state, State("router", [own], hints=tuple(next_states)))
+        what = f"router of {label(state)}"
+        own = FlowTask(task, what=what)
+        self._set(state, State("router", [own], hints=_many(next_states, f"{what}: next_states", "states")))
         return self
 
     def register_split(
@@ -154,7 +155,7 @@ class Workflow:
                 backoff=backoff,
                 timeout=timeout,
             )
-            for index, task in enumerate(tasks)
+            for index, task in enumerate(_many(tasks, f"split of {label(state)}: tasks", "tasks"))
         ]
         self._set(state, State("split", own, join=join))
         return self
@@ -167,8 +168,11 @@ class Workflow:
 
     def add_exit_states(self, states: Iterable[Hashable]) -> Self:
         """Let a run end in each of these states."""
-        for state in states:
-            self.add_exit_state(state)
+        many = _many(states, "exit states", "states")
+        for state in many:
+            self._hashable(state)
+        for state in many:
+            self._exits[state] = None
         return self
 
     def with_total_timeout(self, seconds: float | timedelta | None) -> Self:
@@ -203,8 +207,7 @@ class Workflow:
         for state, handler in self._states.items():
             if (join := handler.join) is None:
                 continue
-            if (wrong := joins.fault(join, len(handler.tasks))) is not None:
-                faults.append(f"split of {label(state)}: {wrong}")
+            faults += [f"split of {label(state)}: {each}" for each in joins.faults(join, len(handler.tasks))]
             if not self._knows(join.next_state):
                 faults.append(
                     f"split of {label(state)}: its next state {label(join.next_state)} is neither registered nor exit"
@@ -287,9 +290,15 @@ class Workflow:
             )
             for state, handler in self._states.items()
         ]
-        nodes += [
-            Node(state, "exit", (), (), True) for state in self._exits if state not in self._states
-        ]
+        nodes += [Node(state, "exit", (), (), True) for state in self._exits if state not in self._states]
         return draw(nodes)
 
 
+def _many(values: Iterable[Any], what: str, of: str) -> tuple[Any, ...]:
+    """Return the members; a str is no collection of states, nor is what can't be iterated."""
+    if isinstance(values, str | bytes):
+        raise ConfigurationError(f"{what} must be a list of {of}, got {shown(values)}")
+    try:
+        return tuple(values)
+    except TypeError:
+        raise ConfigurationError(f"{what} must be a list of {of}, got {shown(values)}") from None
