@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from datetime import timedelta
-from typing import Any, TypeVar
+from datetime import timedelta, tzinfo
+from typing import Any, TypeVar, overload
 
 from supervisor.flows.errors import ConfigurationError, SchedulerStopped
 from supervisor.flows.flow import Flow, Work
@@ -90,14 +90,32 @@ class Scheduler:
             raise ConfigurationError(f"flow {id!r}: interval must be > 0 seconds, got {shown(interval)}")
         self._register(id, flow, initial, Every(period))
 
+    @overload
+    def every_seconds(self, id: float) -> Callable[[F], F]: ...
+    @overload
+    def every_seconds(
+        self, id: str, flow: object, initial: Hashable = None, n: float | None = None
+    ) -> None: ...
     def every_seconds(self, id: Any, flow: Any = None, initial: Hashable = None, n: float | None = None) -> Any:
         """`every` with an interval of `n` seconds; `@scheduler.every_seconds(30)` on a function."""
         return self._every(id, flow, initial, n, 1)
 
+    @overload
+    def every_minutes(self, id: float) -> Callable[[F], F]: ...
+    @overload
+    def every_minutes(
+        self, id: str, flow: object, initial: Hashable = None, n: float | None = None
+    ) -> None: ...
     def every_minutes(self, id: Any, flow: Any = None, initial: Hashable = None, n: float | None = None) -> Any:
         """`every` with an interval of `n` minutes; also a decorator."""
         return self._every(id, flow, initial, n, 60)
 
+    @overload
+    def every_hours(self, id: float) -> Callable[[F], F]: ...
+    @overload
+    def every_hours(
+        self, id: str, flow: object, initial: Hashable = None, n: float | None = None
+    ) -> None: ...
     def every_hours(self, id: Any, flow: Any = None, initial: Hashable = None, n: float | None = None) -> Any:
         """`every` with an interval of `n` hours; also a decorator."""
         return self._every(id, flow, initial, n, 3600)
@@ -110,6 +128,18 @@ class Scheduler:
         self.every(id, flow, initial, None if n is None else _times(n, unit))
         return None
 
+    @overload
+    def cron(self, id: str, *, tz: str | tzinfo = "UTC") -> Callable[[F], F]: ...
+    @overload
+    def cron(
+        self,
+        id: str,
+        flow: object,
+        initial: Hashable = None,
+        expression: str | None = None,
+        *,
+        tz: str | tzinfo = "UTC",
+    ) -> None: ...
     def cron(
         self,
         id: Any,
@@ -138,6 +168,12 @@ class Scheduler:
         self._register(id, flow, initial, Cron(parsed))
         return None
 
+    @overload
+    def manual(self) -> Callable[[F], F]: ...
+    @overload
+    def manual(self, id: F) -> F: ...
+    @overload
+    def manual(self, id: str, flow: object, initial: Hashable = None) -> None: ...
     def manual(self, id: Any, flow: object = None, initial: Hashable = None) -> Any:
         """Run only when triggered; also a decorator, `@scheduler.manual`."""
         if flow is None and callable(id):
@@ -162,8 +198,8 @@ class Scheduler:
             raise ConfigurationError(f"flow {id!r}: {error}") from None
         flow.policy, flow.streak_limit = policy, limit
 
-    def _decorator(self, register: Callable[[str, F], object]) -> Callable[[F], F]:
-        def decorate(function: F) -> F:
+    def _decorator(self, register: Callable[[str, Any], object]) -> Callable[[Any], Any]:
+        def decorate(function: Any) -> Any:
             own = getattr(function, "__name__", None)
             register(own if isinstance(own, str) else callable_name(function), function)
             return function
