@@ -1,21 +1,21 @@
 # ruff: noqa: N818  (the names say what happened; an Error suffix would add nothing)
 """The error tree of the flow layer.
 
-    SupervisorError
-    └── FlowError                    carries flow_id, state, attempt, path
-        ├── ConfigurationError       (ValueError)    refused before anything ran
-        ├── FlowTimeout              (TimeoutError)  an attempt or the whole run took too long
-        ├── RetryExhausted                           every attempt failed; __cause__ is the last error
-        ├── JoinFailed                               the branches of a split did not do what was asked
-        ├── CircuitOpen                              the breaker let no call through
-        ├── CompensationFailed                       a rollback failed; .original and .failures
-        ├── ResourceNotFound         (KeyError)
-        ├── ResourceTypeMismatch     (TypeError)
-        ├── FlowNotFound             (LookupError)
-        ├── FlowAlreadyRunning       (RuntimeError)
-        ├── FlowTripped              (RuntimeError)
-        ├── SchedulerStopped         (RuntimeError)
-        └── StopTimeout              (TimeoutError)  runs ignored the request to stop
+SupervisorError
+└── FlowError                    carries flow_id, state, attempt, path
+    ├── ConfigurationError       (ValueError)    refused before anything ran
+    ├── FlowTimeout              (TimeoutError)  an attempt or the whole run took too long
+    ├── RetryExhausted                           every attempt failed; __cause__ is the last error
+    ├── JoinFailed                               the branches of a split did not do what was asked
+    ├── CircuitOpen                              the breaker let no call through
+    ├── CompensationFailed                       a rollback failed; .original and .failures
+    ├── ResourceNotFound         (KeyError)
+    ├── ResourceTypeMismatch     (TypeError)
+    ├── FlowNotFound             (LookupError)
+    ├── FlowAlreadyRunning       (RuntimeError)
+    ├── FlowTripped              (RuntimeError)
+    ├── SchedulerStopped         (RuntimeError)
+    └── StopTimeout              (TimeoutError)  runs ignored the request to stop
 """
 
 from __future__ import annotations
@@ -95,9 +95,7 @@ class FlowError(SupervisorError):
         super().__init__(reason)
         self.reason = reason
 
-    def at(
-        self, flow_id: str | None, state: Hashable | None, attempt: int, path: Sequence[Hashable]
-    ) -> None:
+    def at(self, flow_id: str | None, state: Hashable | None, attempt: int, path: Sequence[Hashable]) -> None:
         """Say where it happened; the first to say it is nearest to it and is kept."""
         if not self.path and self.state is None and self.flow_id is None:
             self.flow_id, self.state, self.attempt, self.path = flow_id, state, attempt, tuple(path)
@@ -146,9 +144,7 @@ class CircuitOpen(FlowError):
 class CompensationFailed(FlowError):
     """The run failed with `original`, and undoing what had finished failed too."""
 
-    def __init__(
-        self, original: BaseException, failures: Sequence[tuple[Hashable, BaseException]]
-    ) -> None:
+    def __init__(self, original: BaseException, failures: Sequence[tuple[Hashable, BaseException]]) -> None:
         undone = "; ".join(f"{label(state)}: {brief(error)}" for state, error in failures)
         super().__init__(f"compensation failed for {undone}; the run had failed with {brief(original)}")
         self.original = original

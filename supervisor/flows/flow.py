@@ -61,6 +61,7 @@ class Work:
         assert self._function is not None
         run = FlowRun(number, flow_id, token, env)
         try:
+            token.check()  # it may have been canceled while it waited for a worker
             self._function.perform(res, run, token)
             token.check()
         except Stopped as stop:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from supervisor.flows.errors import (
     FlowAlreadyRunning,
@@ -47,8 +47,8 @@ from supervisor.kernel.errors import Canceled, CapacityExceeded, ReentrantCall, 
 from supervisor.kernel.inbox import AT_ONCE, Inbox
 from supervisor.kernel.log import library_logger
 from supervisor.kernel.promise import Promise
-from supervisor.kernel.text import error_text, message_text, strip_frames
-from supervisor.tasks.context import TaskContext
+from supervisor.kernel.text import error_text, message_text, shown, strip_frames
+from supervisor.tasks.handle import actor_of
 from supervisor.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
@@ -58,11 +58,15 @@ if TYPE_CHECKING:
 __all__ = ["RunningScheduler"]
 
 _PIECE = 30.0  # seconds; a wait for the wall clock is never longer, a step or a suspend is noticed
-_STEP = 1.0  # seconds; the wall clock was set back if it lost more than this
+_STEP = 1.0  # seconds; a wall clock that goes back by less is being adjusted, not set
 _HEED = 1.0  # seconds a run has to heed a request to cancel, after the timeout of a stop
 _TIMEOUT = 30.0  # seconds a stop waits for runs
 _TEAR_DOWN = 30.0  # seconds for tear-downs
+_STALE = 64  # entries of a heap that may be stale, beside one for each flow
 _BATCH = 64  # flows fired between two looks at the inbox
+
+T = TypeVar("T", float, datetime)
+Heap = list[tuple[T, int, int, Flow]]  # due, order, plan
 
 _inside: ContextVar[RunningScheduler | None] = ContextVar("supervisor_scheduler", default=None)
 
@@ -84,16 +88,18 @@ class RunningScheduler:
         self._inbox = Inbox(self._clock)  # of the dispatcher
         self._flows = {flow.id: flow for flow in flows}
         self._lock = self._clock.lock()  # guards the fields of each flow and those below
-        self._monotonic: list[tuple[float, int, int, Flow]] = []  # due, order, plan
-        self._wall: list[tuple[datetime, int, int, Flow]] = []
+        self._monotonic: Heap[float] = []
+        self._wall: Heap[datetime] = []
         self._order = count()
         self._in_flight = 0
-        self._stopping = False
+        self._stopping = False  # may be set without the lock
+        self._manned = False  # a thread fires what is due, and carries out the stop
         self._stop_by: float | None = None  # monotonic: when runs are asked to cancel
         self._stop_timeout = _TIMEOUT  # seconds, as asked for
         self._started = 0.0  # monotonic
         self._seen = (0.0, datetime.min.replace(tzinfo=UTC))  # both clocks at the last look
         self._result: Promise[StopTimeout | None] = Promise(self._clock)
+        self._contextvars = copy_context()  # of whoever starts; each run has a copy
 
     def __repr__(self) -> str:
         state = "stopped" if self._result.done else "stopping" if self._stopping else "running"
@@ -112,7 +118,9 @@ class RunningScheduler:
             self._seen = (self._started, self._clock.now())
             for flow in self._flows.values():
                 self._plan(flow)
-        self._supervisor.add(TaskSpec.once(name, self._dispatch, timeout=None))
+        handle = self._supervisor.add(TaskSpec.once(name, self._dispatch, timeout=None))
+        if (actor := actor_of(handle, self._supervisor)) is not None:
+            actor.token.on_cancel(self._stop_with_supervisor)
         return self
 
     # What users call
@@ -127,9 +135,11 @@ class RunningScheduler:
             flow = self._find(id)
             self._refuse_when_stopping("trigger")
             if flow.record.running:
-                raise FlowAlreadyRunning(f"flow {id!r} is already running; one run at a time")
+                raise _of_flow(id, FlowAlreadyRunning(f"flow {id!r} is already running; one run at a time"))
             if isinstance(flow.record.status, Tripped):
-                raise FlowTripped(f"flow {id!r} is tripped; call reset_flow({id!r}) first")
+                raise _of_flow(
+                    id, FlowTripped(f"flow {id!r} is tripped; call reset_flow({id!r}) first")
+                )
             self._begin_run(flow, "trigger")
 
     def status(self, id: str) -> FlowInfo | None:
@@ -150,7 +160,7 @@ class RunningScheduler:
             self._refuse_when_stopping("reset_flow")
             flow.record = flow.record.reset()
             self._tell(FlowReset, flow)
-            self._plan(flow)
+            self._plan_if_overdue(flow)
 
     def pause(self, id: str) -> None:
         """Let a flow skip its ticks until `resume`; a run in progress goes on."""
@@ -166,7 +176,7 @@ class RunningScheduler:
             self._refuse_when_stopping("resume")
             if flow.record.paused:
                 flow.record = flow.record._replace(paused=False)
-                self._plan(flow)
+                self._plan_if_overdue(flow)
 
     def cancel_flow(self, id: str) -> bool:
         """Ask the run in progress to stop; False if there is none. The streak stays as it is."""
@@ -178,7 +188,8 @@ class RunningScheduler:
 
     def request_stop(self) -> None:
         """Ask for a stop and return at once. From anywhere, a run included."""
-        self._request_stop(_TIMEOUT)
+        self._stopping = True  # without the lock: a signal handler may be on the thread that holds it
+        self._inbox.ring()
 
     def stop(self, timeout: float | timedelta = _TIMEOUT) -> None:
         """Stop: fire nothing more, wait for runs, cancel what is left, tear down.
@@ -191,16 +202,19 @@ class RunningScheduler:
         self._supervisor.check_process()
         self._check_not_inside("stop", "use request_stop()")
         self._request_stop(limit)
+        self._adopt_stop()
         self._result.wait()
         self._end_supervisor()
         if (failure := self._result.value) is not None:
-            raise StopTimeout(failure.flows, self._stop_timeout)
+            raise StopTimeout(failure.flows, failure.timeout)
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Block until the scheduler has stopped, at most `timeout` seconds; True if so."""
         limit = patience(timeout, "timeout")
         self._supervisor.check_process()
         self._check_not_inside("wait", "return from the run")
+        if self._stopping:
+            self._adopt_stop()
         return self._result.wait(limit)
 
     def __enter__(self) -> Self:
@@ -218,7 +232,7 @@ class RunningScheduler:
     def _find(self, id: str) -> Flow:
         if (flow := self._flows.get(id)) is None:
             known = ", ".join(map(repr, self._flows)) or "none"
-            raise FlowNotFound(f"no flow has the id {id!r}; there are {known}")
+            raise _of_flow(id, FlowNotFound(f"no flow {id!r}; there are {known}"))
         return flow
 
     def _refuse_when_stopping(self, call: str) -> None:
@@ -228,7 +242,8 @@ class RunningScheduler:
     def _check_not_inside(self, call: str, instead: str) -> None:
         if _inside.get() is self:
             raise ReentrantCall(f"{call}() inside a run would wait for itself; {instead}")
-        self._supervisor.running.check_not_inside(None, call, instead)
+        if self._owns_supervisor:  # which ends with the scheduler
+            self._supervisor.running.check_not_inside(None, call, instead)
 
     def _info(self, flow: Flow) -> FlowInfo:
         record, planned = flow.record, flow.tick
@@ -249,8 +264,11 @@ class RunningScheduler:
 
     # Plans: all of it under the lock
 
-    def _plan(self, flow: Flow) -> None:
-        """Plan the next tick of a flow; older plans of it are stale from here on."""
+    def _plan(self, flow: Flow, after: datetime | None = None) -> None:
+        """Plan the next tick of a flow; older plans of it are stale from here on.
+
+        after: for cron, the instant to look from; None is now.
+        """
         flow.plan += 1
         flow.tick = None
         if self._stopping:
@@ -262,22 +280,33 @@ class RunningScheduler:
                 due = flow.trigger.due(self._started, flow.record.ended, flow.record.eligible)
                 self._push_monotonic(flow, due)
             case Cron():
-                tick = flow.trigger.tick_after(self._clock.now())
+                tick = flow.trigger.tick_after(after or self._clock.now())
                 if tick is not None:
                     flow.tick = tick
-                    heapq.heappush(self._wall, (tick, next(self._order), flow.plan, flow))
+                    self._push(self._wall, tick, flow)
                     self._tell(FlowScheduled, flow, tick)
                     self._inbox.ring()
             case _:
                 return
 
+    def _plan_if_overdue(self, flow: Flow) -> None:
+        """Nothing holds the flow back any more. A tick of cron stays: it may be due already, unseen."""
+        if isinstance(flow.trigger, Every):
+            self._plan(flow)
+
     def _push_monotonic(self, flow: Flow, due: float) -> None:
         flow.tick = due
-        heapq.heappush(self._monotonic, (round(due, 9), next(self._order), flow.plan, flow))
+        self._push(self._monotonic, round(due, 9), flow)
         if self._bus.active:
             now = self._clock.monotonic()
             self._tell(FlowScheduled, flow, later(self._clock.now(), max(0.0, due - now)))
         self._inbox.ring()
+
+    def _push(self, heap: Heap[T], due: T, flow: Flow) -> None:
+        if len(heap) > 2 * len(self._flows) + _STALE:
+            heap[:] = [entry for entry in heap if entry[2] == entry[3].plan]
+            heapq.heapify(heap)
+        heapq.heappush(heap, (due, next(self._order), flow.plan, flow))
 
     def _begin_run(self, flow: Flow, cause: str) -> None:
         """Accept a run: from here on its status is Running."""
@@ -289,15 +318,18 @@ class RunningScheduler:
         self._in_flight += 1
         self._tell(FlowStarted, flow, flow.record.run_count, cause)
         try:
-            self._workers.submit(partial(self._run, flow, flow.token, self._clock.monotonic()))
+            run = partial(self._run, flow, flow.token, self._clock.monotonic())
+            self._workers.submit(partial(self._contextvars.copy().run, run))  # a worker is used again
         except CapacityExceeded as error:
             self._end_run(flow, self._clock.monotonic(), _Ending(error=error, text=str(error)))
 
     # The dispatcher: a task of layer 1
 
-    def _dispatch(self, ctx: TaskContext) -> None:
-        grace = self._supervisor.config.grace_seconds
-        ctx.on_cancel(lambda: self._request_stop(min(_TIMEOUT, grace / 2)))
+    def _dispatch(self) -> None:
+        with self._lock:
+            if self._manned:
+                return  # a stop came before this thread
+            self._manned = True
         try:
             while not self._stopping:
                 self._inbox.take(self._patience)
@@ -311,11 +343,11 @@ class RunningScheduler:
                 return AT_ONCE
             left: float | None = None
             if self._monotonic:
-                left = max(0.0, self._monotonic[0][0] - self._clock.monotonic())
+                left = self._monotonic[0][0] - self._clock.monotonic()
             if self._wall:
                 until = (self._wall[0][0] - self._clock.now()).total_seconds()
-                left = min(max(0.0, until), _PIECE, _PIECE if left is None else left)
-            return left
+                left = min(until, _PIECE, _PIECE if left is None else left)
+            return AT_ONCE if left is not None and left <= 0.0 else left
 
     def _fire_due(self) -> None:
         with self._lock:
@@ -348,13 +380,15 @@ class RunningScheduler:
             self._push_monotonic(flow, now + flow.trigger.interval)
 
     def _look_for_a_step_back(self, now: float, wall: datetime) -> None:
-        """Plan cron flows anew when the wall clock has lost time against the monotonic one."""
+        """Plan cron flows anew when the wall clock reads less than at the last look."""
         before, wall_before = self._seen
         self._seen = (now, wall)
-        if (wall - wall_before).total_seconds() < now - before - _STEP:
-            for flow in self._flows.values():
-                if isinstance(flow.trigger, Cron):
-                    self._plan(flow)
+        if (wall_before - wall).total_seconds() <= _STEP:
+            return  # what was planned is still ahead
+        first = wall - timedelta(seconds=now - before)  # what it read after the step, at the earliest
+        for flow in self._flows.values():
+            if isinstance(flow.trigger, Cron):
+                self._plan(flow, first)
 
     # A run, on a worker
 
@@ -365,18 +399,27 @@ class RunningScheduler:
             self._rng,
             partial(self._publish, flow) if self._bus.active else None,
         )
-        mark = _inside.set(self)
+        _inside.set(self)
         try:
             assert flow.res is not None
             exit_state = flow.work.run(flow.res, env, flow.id, token)
             ending = _Ending(exit_state=None if exit_state is None else label(exit_state))
         except BaseException as error:
-            ending = _Ending(error=error, text=_last_words(error), draw=self._rng.random())
+            ending = _Ending(error=error, text=_last_words(error), draw=self._draw())
             strip_frames(error)
-        finally:
-            _inside.reset(mark)
         with self._lock:
             self._end_run(flow, started, ending)
+
+    def _draw(self) -> float:
+        """Draw for the jitter of a backoff; a source that is broken must not leave a flow running for ever."""
+        try:
+            draw = self._rng.random()
+            if 0.0 <= draw < 1.0:
+                return draw
+            library_logger().error("rng: random() must be in [0, 1), got %s; 0.5 is taken", shown(draw))
+        except Exception as error:
+            library_logger().error("rng: random() failed with %s; 0.5 is taken", error_text(error))
+        return 0.5
 
     def _end_run(self, flow: Flow, started: float, ending: _Ending) -> None:
         """Write the outcome: one record, so that no reader ever sees a step in between."""
@@ -425,6 +468,22 @@ class RunningScheduler:
             self._stopping = True
         self._inbox.ring()
 
+    def _stop_with_supervisor(self) -> None:
+        """The dispatcher is asked to stop: leave time for the tear-down within the grace."""
+        self._request_stop(min(_TIMEOUT, self._supervisor.config.grace_seconds / 2))
+        self._adopt_stop()
+
+    def _adopt_stop(self) -> None:
+        """Have the stop carried out although the dispatcher still waits to be let in by the supervisor."""
+        with self._lock:
+            if self._manned:
+                return
+            self._manned = True
+        try:
+            self._clock.spawn(self._carry_out_stop, f"{self._supervisor.config.name}:stop")
+        except RuntimeError:  # no thread is to be had: the dispatcher does it in its time
+            self._manned = False
+
     def _carry_out_stop(self) -> None:
         """Wait for runs, cancel what is left, tear down. On the dispatcher."""
         self._request_stop(_TIMEOUT)
@@ -467,9 +526,13 @@ class RunningScheduler:
         done = self._clock.latch()
 
         def close_all() -> None:
+            _inside.set(self)  # a stop in here would wait for itself
             for flow in flows:
                 assert flow.res is not None
-                flow.res.close(partial(self._resource_failed, flow))
+                try:
+                    flow.res.close(partial(self._resource_failed, flow))
+                except KeyboardInterrupt:  # told already; it must not save the others from their tear-down
+                    pass
                 left.remove(flow.id)
             done.open()
 
@@ -498,6 +561,12 @@ class _Ending(NamedTuple):
     error: BaseException | None = None
     text: str = ""
     draw: float = 0.0
+
+
+def _of_flow(id: object, error: FlowError) -> FlowError:
+    """Say on an error, whose text names the flow, which one it is."""
+    error.at(id if isinstance(id, str) else None, None, 0, ())
+    return error
 
 
 def _last_words(error: BaseException) -> str:

@@ -12,12 +12,12 @@ from supervisor.flows.resources import Opened
 from supervisor.flows.running import RunningScheduler
 from supervisor.flows.status import FLOW_BACKOFF
 from supervisor.flows.trigger import Cron, Every, Manual, Trigger
+from supervisor.kernel import cron as calendar
 from supervisor.kernel.arguments import callable_name, count_or_none, seconds, text
 from supervisor.kernel.backoff import BackoffPolicy, Draws
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
-from supervisor.kernel import cron as calendar
-from supervisor.kernel.log import library_logger
-from supervisor.kernel.text import error_text, shown
+from supervisor.kernel.mailbox import Subscription
+from supervisor.kernel.text import shown
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.supervisor import Supervisor
 
@@ -59,6 +59,7 @@ class Scheduler:
         self._clock = clock
         self._rng = rng
         self._supervisor = supervisor
+        self._owns_supervisor = supervisor is None
         self._subscribers = list(subscribers)
         self._flows: dict[str, Flow] = {}
         self._used_up = False
@@ -72,6 +73,18 @@ class Scheduler:
     def __contains__(self, id: object) -> bool:
         return id in self._flows
 
+    @property
+    def supervisor(self) -> Supervisor:
+        """What it runs on: the supervisor that was given, or its own, which ends with it.
+
+        To subscribe before the start.
+        """
+        if self._supervisor is None:
+            self._supervisor = Supervisor(
+                SupervisorConfig(name="scheduler"), clock=self._clock, rng=self._rng
+            )
+        return self._supervisor
+
     # Registration
 
     def every(
@@ -82,6 +95,7 @@ class Scheduler:
         interval: float | timedelta | None = None,
     ) -> None:
         """Run at the start, then `interval` seconds after the end of each run."""
+        self._refuse_when_used_up()
         try:
             period = 0.0 if interval is None else seconds(interval, "interval")
         except (TypeError, ValueError) as error:
@@ -121,6 +135,7 @@ class Scheduler:
         return self._every(id, flow, initial, n, 3600)
 
     def _every(self, id: Any, flow: Any, initial: Hashable, n: float | None, unit: int) -> Any:
+        self._refuse_when_used_up()
         if flow is None and not isinstance(id, str):
             return self._decorator(lambda name, f: self.every(name, f, None, _times(id, unit)))
         if n is None and initial is not None and not _is_workflow(flow):
@@ -153,6 +168,7 @@ class Scheduler:
 
         Refuses an expression that never fires again.
         """
+        self._refuse_when_used_up()
         if flow is None and initial is None and expression is None:
             return self._decorator(lambda name, f: self.cron(name, f, None, id, tz=tz))
         if expression is None and isinstance(initial, str) and not _is_workflow(flow):
@@ -174,8 +190,9 @@ class Scheduler:
     def manual(self, id: F) -> F: ...
     @overload
     def manual(self, id: str, flow: object, initial: Hashable = None) -> None: ...
-    def manual(self, id: Any, flow: object = None, initial: Hashable = None) -> Any:
+    def manual(self, id: Any = None, flow: object = None, initial: Hashable = None) -> Any:
         """Run only when triggered; also a decorator, `@scheduler.manual`."""
+        self._refuse_when_used_up()
         if flow is None and callable(id):
             return self._decorator(lambda name, f: self.manual(name, f))(id)
         if flow is None and id is None:
@@ -236,26 +253,31 @@ class Scheduler:
         self._refuse_when_used_up()
         flows = list(self._flows.values())
         for flow in flows:
-            flow.work.validate()
+            try:
+                flow.work.validate()
+            except ConfigurationError as error:
+                error.at(flow.id, None, 0, ())
+                raise
         opened = Opened()
-        owns = self._supervisor is None
-        supervisor = self._supervisor or Supervisor(
-            SupervisorConfig(name="scheduler"), clock=self._clock, rng=self._rng
-        )
+        owns, supervisor = self._owns_supervisor, self.supervisor
+        subscribed: list[Subscription] = []
         try:
             for flow in flows:
                 flow.res = flow.work.open(opened)
             for subscriber in self._subscribers:
-                supervisor.subscribe(subscriber)
+                subscribed.append(supervisor.subscribe(subscriber))
             running = RunningScheduler(
                 flows, supervisor, owns_supervisor=owns, workers=self._worker_limit
             ).begin(_dispatcher_name(supervisor))
         except BaseException:
+            for subscription in subscribed:
+                subscription.close()
             for flow in reversed(flows):
-                if flow.res is not None:
-                    flow.res.close(lambda key, error: library_logger().error("%s: %s", key, error_text(error)))
+                if (res := flow.res) is not None:
                     flow.res = None
+                    res.close()
             if owns:
+                self._supervisor = None  # the next start makes another
                 supervisor.shutdown()
             raise
         self._used_up = True

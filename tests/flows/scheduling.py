@@ -107,9 +107,7 @@ def story(recorder: EventRecorder, flow_id: str) -> list[str]:
 
 def of_flow(recorder: EventRecorder, flow_id: str) -> list[FlowEvent]:
     """What happened to one flow, in order."""
-    return [
-        event for event in recorder.events if isinstance(event, FlowEvent) and event.flow_id == flow_id
-    ]
+    return [event for event in recorder.events if isinstance(event, FlowEvent) and event.flow_id == flow_id]
 
 
 def kind_of(running: RunningScheduler, flow_id: str) -> str:
