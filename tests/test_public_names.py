@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import supervisor
+from supervisor import flows
 from tests.programs import ROOT, run_code
 
 PACKAGE = ROOT / "supervisor"
@@ -38,7 +39,23 @@ EVENTS = """
 """
 NAMES = {*f"Event {TASKS} {RAISED_BY_BODIES} {RAISED_BY_THE_LIBRARY} {EVENTS}".split()}
 
+FLOWS = """
+    Workflow FlowRun Resources Resource Health MemoryStore JoinConfig JoinStrategy SplitResult BranchResult
+    CircuitBreaker Scheduler RunningScheduler FlowInfo Idle Running Completed Backoff Tripped FLOW_BACKOFF
+    FLOW_TASK_BACKOFF next_fire batch poll timer Ready Pending
+"""
+FLOW_ERRORS = """
+    FlowError ConfigurationError FlowTimeout RetryExhausted JoinFailed CircuitOpen CompensationFailed
+    ResourceNotFound ResourceTypeMismatch FlowNotFound FlowAlreadyRunning FlowTripped SchedulerStopped StopTimeout
+"""
+FLOW_EVENTS = """
+    FlowScheduled FlowStarted FlowSkipped FlowSucceeded FlowFailed FlowBackoff FlowTrippedEvent FlowReset
+    FlowCanceled StateEntered FlowTaskRetrying BranchFinished ResourceFailed
+"""
+FLOW_NAMES = {*f"{FLOWS} {FLOW_ERRORS} {FLOW_EVENTS}".split()}
+
 ELSEWHERE = {
+    "supervisor.flows": sorted(FLOW_NAMES),
     "supervisor.subscribers": [
         "JsonlSubscriber",
         "LogSubscriber",
@@ -56,7 +73,7 @@ SUPERVISORD = words("""
 
 NOT_LOADED = words("""
     asyncio croniter logging.handlers opentelemetry prometheus_client psycopg rich sqlite3 supervisor.cli
-    supervisor.subscribers supervisor.testing unittest
+    supervisor.flows supervisor.subscribers supervisor.testing unittest zoneinfo
 """)
 
 
@@ -86,9 +103,14 @@ def test_the_other_public_modules_have_their_names(module: str, names: list[str]
     assert [name for name in names if name not in found.__all__] == []
 
 
-@pytest.mark.parametrize("name", EVENTS.split())
+def test_exactly_the_promised_names_of_flows_are_exported() -> None:
+    assert set(flows.__all__) == FLOW_NAMES
+    assert list(flows.__all__) == sorted(FLOW_NAMES, key=natural)
+
+
+@pytest.mark.parametrize("name", [*EVENTS.split(), *FLOW_EVENTS.split()])
 def test_every_event_is_an_event_with_its_own_label(name: str) -> None:
-    event = getattr(supervisor, name)
+    event = getattr(supervisor, name, None) or getattr(flows, name)
     label = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Event")).lower()
     assert issubclass(event, supervisor.Event)
     assert event.kind == label
@@ -101,10 +123,15 @@ def test_the_exceptions_hang_where_users_catch_them() -> None:
     assert not issubclass(supervisor.Canceled, Exception)
     assert issubclass(supervisor.Canceled, BaseException)
     assert [e for e in library if not issubclass(e, supervisor.SupervisorError)] == []
+    of_flows = [getattr(flows, name) for name in FLOW_ERRORS.split()]
+    assert issubclass(flows.FlowError, supervisor.SupervisorError)
+    assert [e for e in of_flows if not issubclass(e, flows.FlowError)] == []
 
 
 def test_every_public_name_has_a_docstring_of_its_own() -> None:
-    texts = {name: (getattr(supervisor, name).__doc__ or "").strip() for name in NAMES - {"INHERIT"}}
+    found = {name: getattr(supervisor, name) for name in NAMES - {"INHERIT"}}
+    found |= {name: getattr(flows, name) for name in FLOW_NAMES if not name.isupper()}
+    texts = {name: (each.__doc__ or "").strip() for name, each in found.items()}
     made_up = {
         name for name, text in texts.items() if not text or text.startswith(f"{name}(")
     }  # by dataclass
@@ -158,6 +185,12 @@ def test_importing_starts_no_thread_installs_no_handler_and_loads_nothing_slow()
     assert found["started"] == []
     slow = [name for name in found["loaded"] if any(f"{name}.".startswith(f"{bad}.") for bad in NOT_LOADED)]
     assert slow == []
+
+
+def test_the_flows_load_no_calendar_until_a_schedule_needs_it() -> None:
+    finished = run_code("import sys, supervisor.flows\nprint(*sys.modules)")
+    assert finished.returncode == 0, finished.report()
+    assert {"croniter", "asyncio", "supervisor.testing"} & set(finished.stdout.split()) == set()
 
 
 def test_the_subscribers_load_no_optional_library_until_they_are_made() -> None:
