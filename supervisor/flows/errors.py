@@ -116,7 +116,7 @@ class FlowTimeout(FlowError, TimeoutError):
     """An attempt, or a whole run, took longer than allowed."""
 
     def __init__(self, elapsed: float, limit: float, what: str) -> None:
-        super().__init__(f"{what} timed out: {elapsed:g} s, the limit is {limit:g} s")
+        FlowError.__init__(self, f"{what} timed out: {elapsed:g} s, the limit is {limit:g} s")
         self.elapsed = elapsed  # seconds
         self.limit = limit  # seconds
 
@@ -125,7 +125,7 @@ class RetryExhausted(FlowError):
     """Every attempt failed; `__cause__` is the last error."""
 
     def __init__(self, attempts: int, last: BaseException) -> None:
-        super().__init__(f"failed {attempts} times, the last with {brief(last)}")
+        FlowError.__init__(self, f"failed {attempts} times, the last with {brief(last)}")
         self.attempts = attempts
 
 
