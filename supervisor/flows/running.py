@@ -38,7 +38,7 @@ from supervisor.flows.lifecycle import (
     ResourceFailed,
 )
 from supervisor.flows.status import TICK, Backoff, FlowInfo, Tripped, later
-from supervisor.flows.task import Environment
+from supervisor.flows.task import Environment, unmark
 from supervisor.flows.trigger import Cron, Every
 from supervisor.flows.worker import Workers
 from supervisor.kernel.arguments import patience, seconds
@@ -407,6 +407,7 @@ class RunningScheduler:
         except BaseException as error:
             ending = _Ending(error=error, text=_last_words(error), draw=self._draw())
             strip_frames(error)
+            unmark(error)
         with self._lock:
             self._end_run(flow, started, ending)
 
@@ -429,7 +430,7 @@ class RunningScheduler:
         if ending.error is None:
             flow.record = record.succeed(at, now, duration)
             self._tell(FlowSucceeded, flow, run, duration, ending.exit_state)
-        elif isinstance(ending.error, Canceled):
+        elif issubclass(type(ending.error), Canceled):  # `isinstance` asks the object, which may be hostile
             flow.record = record.cancel(now, duration)
             self._tell(FlowCanceled, flow, run, duration)
         else:
@@ -571,5 +572,8 @@ def _of_flow(id: object, error: FlowError) -> FlowError:
 
 def _last_words(error: BaseException) -> str:
     """Return the text of an error with state, attempt and path, as `last_error` keeps it."""
-    notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+    try:
+        notes = [note for note in getattr(error, "__notes__", ()) if type(note) is str]
+    except Exception:
+        notes = []
     return " ".join([message_text(error), *(f"({note})" for note in notes)])

@@ -112,7 +112,8 @@ class FlowRun:
 
     def mark(self, error: BaseException, attempt: int) -> None:
         """Say on an error where it happened: as fields on ours, as a note on a user's."""
-        if isinstance(error, FlowError):
+        if issubclass(type(error), FlowError):  # `isinstance` asks the object, which may be hostile
+            assert isinstance(error, FlowError)
             error.at(self.flow_id, self.state, attempt, self._path)
             return
         note = "in " + where(self.flow_id, self.state, attempt, self._path)
@@ -121,6 +122,16 @@ class FlowRun:
                 error.add_note(note)
         except Exception:  # an exception that takes no notes
             return
+
+
+def unmark(error: BaseException) -> None:
+    """Take the notes of `mark` back: an object that is raised again and again would pile them up."""
+    try:
+        notes = getattr(error, "__notes__", None)
+        if type(notes) is list:
+            notes[:] = [note for note in notes if type(note) is not str or not note.startswith("in flow ")]
+    except Exception:  # an exception that takes no notes
+        return
 
 
 class Stopped(BaseException):
