@@ -36,7 +36,7 @@ SPAWNERS = {"kernel/cancellation"}
 # No agent, but it may make what others wait on: the threads of a batch start together or not at all.
 MAKERS = {"tasks/admission"}
 # Where a caller's own thread waits: these hand on to a primitive, and start and make nothing.
-FACES = {"cli/demo", "cli/demo_tasks", "flows/task", "tasks/handle", "tasks/context", "tasks/shutdown"}
+FACES = {"cli/demo", "cli/demo_tasks", "cli/run_flows", "flows/task", "tasks/handle", "tasks/context", "tasks/shutdown"}
 
 # Rule 3. Time, threads and chance come from one place each.
 TIME_AND_THREADS = {

@@ -8,6 +8,18 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from supervisor.cli.words import Tone, duration
+from supervisor.flows.lifecycle import (
+    FlowBackoff,
+    FlowCanceled,
+    FlowEvent,
+    FlowFailed,
+    FlowReset,
+    FlowScheduled,
+    FlowStarted,
+    FlowSucceeded,
+    FlowTaskRetrying,
+    FlowTrippedEvent,
+)
 from supervisor.kernel.cancellation import CancelReason
 from supervisor.kernel.event import Event, EventsDropped, SubscriberFailed
 from supervisor.tasks.lifecycle import (
@@ -36,21 +48,23 @@ _KEPT = 100  # newest entries
 
 
 class State(StrEnum):
-    """What a task does."""
+    """What a task or a flow does."""
 
     WAITING = "waiting"
     RUNNING = "running"
     LATE = "late"  # timed out, and the body has not been seen to end
     BACKOFF = "backoff"
-    IDLE = "idle"  # between two runs of a periodic task
+    IDLE = "idle"  # between two runs of a periodic task, or of a flow
+    TRIPPED = "tripped"  # a flow that waits for a reset
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One task."""
+    """One task, or one flow, whose runs count as attempts."""
 
     task: str
+    flow: bool = False
     state: State = State.WAITING
     since: datetime  # when that began
     until: datetime | None = None  # end of a backoff or an interval
@@ -59,6 +73,8 @@ class Row:
     successes: int = 0
     failures: int = 0  # attempts that raised
     timeouts: int = 0
+    trips: int = 0  # of a flow
+    resets: int = 0  # of a flow
     stumbled: bool = False  # the last attempt failed or timed out
     said: str = ""  # the last result, for people
     tone: Tone = Tone.PLAIN  # of `said`
@@ -110,11 +126,17 @@ def fold(account: Account, event: Event) -> Account:
             account = replace(account, rows={**account.rows, event.task: after})
             said = _said(before, event)
             task = event.task
+        case FlowEvent():
+            task = event.flow_id
+            before = account.rows.get(task) or Row(task=task, since=event.at, flow=True)
+            account = replace(account, rows={**account.rows, task: _flow_row(before, event)})
+            said = _flow_said(before, event)
         case ShutdownRequested():
             account = replace(account, stopping=True)
             said, task = ("every task is asked to stop", Tone.HEAD), ""
         case ShutdownCompleted():
-            account = replace(account, stopping=True, ended=True)
+            rows = {name: _ended(row, event.at) if row.flow else row for name, row in account.rows.items()}
+            account = replace(account, rows=rows, stopping=True, ended=True)
             said, task = ("every task has ended", Tone.HEAD), ""
         case GraceExceededEvent():
             names = ", ".join(each.name for each in event.stuck)
@@ -213,6 +235,87 @@ def _said(row: Row, event: TaskEvent) -> tuple[str, Tone] | None:
             return f"rejected: {event.reason}", Tone.BAD
         case _:
             return None
+
+
+def _flow_row(row: Row, event: FlowEvent) -> Row:
+    at = event.at
+    match event:
+        case FlowScheduled():
+            waits = row.state in (State.WAITING, State.IDLE)
+            return replace(row, state=State.IDLE, until=event.next_fire) if waits else row
+        case FlowStarted():
+            retries = row.retries + row.stumbled
+            return replace(row, state=State.RUNNING, since=at, until=None, attempt=event.run, retries=retries)
+        case FlowSucceeded():
+            row = replace(row, state=State.IDLE, since=at, successes=row.successes + 1, stumbled=False)
+            return replace(
+                row, said=f"{event.exit_state or 'ok'} in {duration(event.duration)}", tone=Tone.GOOD
+            )
+        case FlowFailed():
+            row = replace(row, state=State.IDLE, since=at, failures=row.failures + 1, stumbled=True)
+            return replace(row, said=event.error, tone=Tone.BAD)
+        case FlowCanceled():
+            said = f"stopped after {duration(event.duration)}"
+            return replace(row, state=State.IDLE, since=at, said=said, tone=Tone.QUIET)
+        case FlowBackoff():
+            return replace(row, state=State.BACKOFF, since=at, until=event.until)
+        case FlowTrippedEvent():
+            return replace(row, state=State.TRIPPED, since=at, until=None, trips=row.trips + 1)
+        case FlowReset():
+            state = row.state if row.state is State.RUNNING else State.IDLE
+            return replace(row, state=state, since=at, until=None, resets=row.resets + 1)
+        case _:
+            return row
+
+
+def _flow_said(row: Row, event: FlowEvent) -> tuple[str, Tone] | None:
+    """Return what the account says about an event of the flow whose row was `row`; None for nothing."""
+    match event:
+        case FlowScheduled():
+            return ("scheduled", Tone.QUIET) if row.state is State.WAITING else None
+        case FlowStarted():
+            if event.run == 1 or row.stumbled:  # a run of a calm flow is told by its end
+                return f"run {event.run} starts", Tone.QUIET
+            return None
+        case FlowSucceeded():
+            reached = f"reached {event.exit_state}" if event.exit_state else "succeeded"
+            return f"run {event.run} {reached} in {duration(event.duration)}", Tone.GOOD
+        case FlowFailed():
+            return f"run {event.run} failed: {event.error}", Tone.BAD
+        case FlowCanceled():
+            return f"run {event.run} stopped after {duration(event.duration)}", Tone.QUIET
+        case FlowTaskRetrying():
+            again = f"again in {duration(event.delay)}"
+            return f"{event.state} attempt {event.attempt} failed, {again}: {event.error}", Tone.WARN
+        case FlowBackoff():
+            return f"backoff of {duration(event.delay)} before run {row.attempt + 1}", Tone.WARN
+        case FlowTrippedEvent():
+            return f"tripped after {event.streak} failures in a row: it waits for a reset", Tone.BAD
+        case FlowReset():
+            return "reset: it may run again", Tone.HEAD
+        case _:
+            return None
+
+
+def _ended(row: Row, at: datetime) -> Row:
+    """Return the row of a flow when all is over; no event tells how a flow ends, only how its runs did."""
+    tripped = f"tripped {_times(row.trips)}" if row.trips else ""
+    reset = f"reset {_times(row.resets)}" if row.resets else ""
+    outcome = (
+        OutcomeKind.FORCE_ABORTED
+        if row.state is State.RUNNING
+        else OutcomeKind.FAILED
+        if row.stumbled
+        else OutcomeKind.COMPLETED
+        if row.successes
+        else OutcomeKind.CANCELED
+    )
+    reason = ", ".join(filter(None, (tripped, reset))) or None
+    return replace(row, state=State.ENDED, since=at, until=None, outcome=outcome, reason=reason)
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _late(event: AttemptOverrunning | AttemptReturnedLate) -> str:

@@ -1,4 +1,4 @@
-"""The command `demo`: a story of four tasks, and whether it went as told."""
+"""The command `demo`: a story of four tasks and a flow, and whether it went as told."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from supervisor.cli.account import Account, fold
+from supervisor.cli.demo_flow import FLOW, LIMIT, keep_reports
 from supervisor.cli.demo_tasks import FILES, RETRIES, ROWS, Place, Server, prepare, specs
 from supervisor.cli.main import NO_READER, TASK_FAILED
 from supervisor.cli.picture import entry_line, live, summary
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.words import Line, Tone, labeled
+from supervisor.flows.lifecycle import FlowSucceeded, FlowTrippedEvent
 from supervisor.kernel.clock import SYSTEM_CLOCK
 from supervisor.kernel.errors import GraceExceeded, ShuttingDown
 from supervisor.kernel.event import Event
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.context import TaskContext
+from supervisor.tasks.handle import TaskHandle
+from supervisor.tasks.lifecycle import TaskFinished
 from supervisor.tasks.outcome import OutcomeKind, TaskOutcome
 from supervisor.tasks.spec import TaskSpec
 from supervisor.tasks.supervisor import Supervisor
@@ -39,6 +43,8 @@ _STORY = {
     "import": "copies {rows:,} rows of a CSV file into SQLite, once.",
     "worker": "crashes on bad data whenever it is tried, and is given up after {retries} retries.",
     "server": "is the web server that poll asks: one more task, supervised like the others.",
+    FLOW: "is a flow of three states, fired every {pace:g} s by a task, the dispatcher. Its folder is missing: it "
+    "trips after {limit} failures in a row, until the demo has made the folder and resets it.",
 }
 
 
@@ -60,7 +66,9 @@ def demo(seconds: float) -> int:
         outcomes: list[TaskOutcome] = []
         try:
             with watch:
-                watch.add(TaskSpec.once("end", partial(_end, story, seconds)))
+                events = story.events(TaskFinished, FlowTrippedEvent, FlowSucceeded)
+                keeper = watch.add(TaskSpec.once(FLOW, keep_reports, args=(story, events, place, pace)))
+                watch.add(TaskSpec.once("end", partial(_end, story, keeper, seconds)))
                 if terminal.redraws:
                     watch.add(TaskSpec.periodic("redraw", view.redraw, _REDRAW))
                 outcomes = story.run(tasks)
@@ -83,11 +91,12 @@ def demo(seconds: float) -> int:
             terminal.say([[("Interrupted: every task was asked to stop, and has ended.", Tone.HEAD)]])
             return 128 + story.received_signal
         surprises = _surprises(account, values, place)
+        cents = 0 if surprises else int(_report(place)[1])
     if surprises:
         terminal.say([[("This is not the story that was to be told:", Tone.BAD)]])
         terminal.say([[(f"  {surprise}", Tone.PLAIN)] for surprise in surprises])
         return TASK_FAILED
-    terminal.say(_ending(account, values, terminal.width))
+    terminal.say(_ending(account, values, cents, terminal.width))
     return 0
 
 
@@ -117,11 +126,11 @@ class _View:
         self._terminal.draw(picture)
 
 
-def _end(story: Supervisor, seconds: float, ctx: TaskContext) -> None:
+def _end(story: Supervisor, keeper: TaskHandle, seconds: float, ctx: TaskContext) -> None:
     """End the story in time; on a slow machine wait as long again for what ends by itself."""
     ctx.sleep(seconds)
-    for name in ("import", "worker"):
-        if (handle := story.get(name)) is not None:
+    for handle in (story.get("import"), story.get("worker"), keeper):
+        if handle is not None:
             try:
                 handle.wait(seconds)
             except TimeoutError:
@@ -137,8 +146,16 @@ def _unread(error: Exception) -> int:
 
 
 def _introduction(pace: float, seconds: float, width: int | None) -> list[Line]:
-    facts = {"every": 0.5 * pace, "timeout": pace, "files": FILES, "rows": ROWS, "retries": RETRIES}
-    title = f"Four tasks for {seconds:g} seconds, each on a thread of its own."
+    facts = {
+        "pace": pace,
+        "limit": LIMIT,
+        "every": 0.5 * pace,
+        "timeout": pace,
+        "files": FILES,
+        "rows": ROWS,
+        "retries": RETRIES,
+    }
+    title = f"Four tasks and a flow for {seconds:g} seconds, all on threads."
     lines: list[Line] = [[(title, Tone.HEAD), (" Ctrl-C ends it early.", Tone.QUIET)], []]
     for name, text in _STORY.items():
         lines += labeled(name, text.format(**facts), width)
@@ -154,6 +171,7 @@ def _surprises(account: Account, values: Mapping[str, Any], place: Place) -> lis
         "import": OutcomeKind.COMPLETED,
         "worker": OutcomeKind.FAILED,
         "server": OutcomeKind.CANCELED,
+        FLOW: OutcomeKind.COMPLETED,
     }
     found = [
         f"{name} ended {row.outcome if row else 'unseen'}, not {kind}: {row.reason if row else ''}"
@@ -162,7 +180,7 @@ def _surprises(account: Account, values: Mapping[str, Any], place: Place) -> lis
     ]
     if found:
         return found
-    poller, scanner, worker = rows["poll"], rows["scan"], rows["worker"]
+    poller, scanner, worker, flow = rows["poll"], rows["scan"], rows["worker"], rows[FLOW]
     checks = {
         "poll met no failure": poller.failures > 0,
         "poll met no timeout": poller.timeouts > 0,
@@ -170,27 +188,37 @@ def _surprises(account: Account, values: Mapping[str, Any], place: Place) -> lis
         "scan ran only once": scanner.successes > 1,
         "scan failed": scanner.failures == 0,
         "worker was not retried to its limit": worker.attempt == RETRIES + 1,
+        f"{FLOW} did not fail {LIMIT} times": flow.failures == LIMIT,
+        f"{FLOW} did not trip once": flow.trips == 1,
+        f"{FLOW} was not reset once": flow.resets == 1,
     }
     found = [surprise for surprise, well in checks.items() if not well]
     with closing(sqlite3.connect(place.database)) as database:
         stored: int = database.execute("SELECT count(*) FROM orders").fetchone()[0]
     if not stored == values["import"] == ROWS:
         found.append(f"import returned {values['import']} rows and stored {stored}, of {ROWS}")
+    if not found and int(_report(place)[0]) != ROWS:
+        found.append(f"{FLOW} wrote of {_report(place)[0]} orders, of {ROWS}")
     return found
 
 
-def _ending(account: Account, values: Mapping[str, Any], width: int | None) -> list[Line]:
+def _report(place: Place) -> list[str]:
+    return (place.reports / "orders.txt").read_text("utf-8").split()
+
+
+def _ending(account: Account, values: Mapping[str, Any], cents: int, width: int | None) -> list[Line]:
     rows = account.rows
     poller = rows["poll"]
     brought = {
         "poll": f"{poller.successes} answers, {poller.failures} errors, {poller.timeouts} timeouts",
         "scan": f"{rows['scan'].successes} times sha256 {values['scan'][:12]}",
         "import": f"{values['import']:,} rows, counted again in the database",
+        FLOW: f"{rows[FLOW].successes} reports since the reset: {ROWS:,} orders worth {cents / 100:,.2f}",
     }
     return [
         [("What the work has brought:", Tone.HEAD)],
         *(line for name, text in brought.items() for line in labeled(name, text, width)),
         [],
         [("All went as told.", Tone.GOOD)],
-        [("Your own tasks: python -m supervisor run module:object", Tone.PLAIN)],
+        [("Your own tasks and flows: python -m supervisor run module:object", Tone.PLAIN)],
     ]

@@ -1,4 +1,4 @@
-"""The four tasks of the demo, the server that one of them asks, and the files the others work on."""
+"""The tasks of the demo, the server that one of them asks, and the files the others work on."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Place:
     orders: Path  # CSV
     database: Path  # SQLite
     readings: Path  # one number a line, but for one line
+    reports: Path  # where the flow writes; the folder is missing at first
 
 
 def prepare(folder: Path) -> Place:
@@ -46,6 +47,7 @@ def prepare(folder: Path) -> Place:
         orders=folder / "orders.csv",
         database=folder / "orders.db",
         readings=folder / "readings.txt",
+        reports=folder / "reports",
     )
     for number in range(FILES):
         file = place.tree / f"shelf{number % 8}" / f"page{number:02}.bin"

@@ -15,7 +15,7 @@ _BAR = 24  # characters
 _NARROW = 24  # characters; a reason in a column of less would be a tower
 _LOG = 8  # newest entries below the table
 _LIVE = (
-    Column(title="  TASK", least=10),
+    Column(title="  TASK", least=12),
     Column(title="STATE", least=18),
     Column(title="ATTEMPT", right=True, room=40),
     Column(title="RETRIES", right=True, room=50),
@@ -23,7 +23,7 @@ _LIVE = (
     Column(title="LAST RESULT", room=76),
 )
 _SUMMARY = (
-    Column(title="  TASK", least=10),
+    Column(title="  TASK", least=12),
     Column(title="ATTEMPTS", right=True, room=40),
     Column(title="RETRIES", right=True, room=50),
     Column(title="TIMEOUTS", right=True, room=60),
@@ -53,7 +53,7 @@ def live(
 
 def entry_line(entry: Entry, account: Account) -> Line:
     """Return one entry as a line: when, who, what."""
-    longest = max([8, *(len(name) for name in account.rows)])
+    longest = max([10, *(len(name) for name in account.rows)])
     return [
         (f"{entry.after:6.2f} s  ", Tone.QUIET),
         (f"{entry.task:<{longest}}  " if entry.task else "", Tone.PLAIN),
@@ -92,7 +92,8 @@ def _progress(account: Account, now: datetime, total: float, symbols: Symbols) -
     elif account.stopping:
         what = "every task is asked to stop"
     else:
-        what = f"{len([row for row in account.rows.values() if row.outcome is None])} tasks at work"
+        tasks = [row for row in account.rows.values() if row.outcome is None and not row.flow]
+        what = f"{len(tasks)} tasks at work"
     return [
         (symbols.filled * filled, Tone.BUSY),
         (symbols.empty * (_BAR - filled), Tone.QUIET),
@@ -107,6 +108,8 @@ def _name(row: Row, symbols: Symbols) -> Piece:
 
 def _mark(row: Row, symbols: Symbols) -> str:
     match row.outcome:
+        case None if row.state is State.TRIPPED:
+            return symbols.bad
         case None:
             working = row.state in (State.RUNNING, State.LATE)
             return symbols.running if working else symbols.waiting
@@ -133,6 +136,8 @@ def _tone(row: Row) -> Tone:
             return Tone.BUSY
         case State.LATE | State.BACKOFF:
             return Tone.WARN
+        case State.TRIPPED:
+            return Tone.BAD
         case _:
             return Tone.PLAIN
 
@@ -154,6 +159,10 @@ def _state(row: Row, now: datetime) -> Piece:
             return f"timed out {passed:.1f} s", tone
         case State.BACKOFF:
             return f"backoff {left:.1f} s", tone
+        case State.TRIPPED:
+            return f"tripped {passed:.1f} s", tone
+        case State.IDLE if row.until is None:
+            return "idle", tone
         case State.IDLE:
             return f"next in {left:.1f} s", tone
 

@@ -1,4 +1,4 @@
-"""The command `run`: somebody's tasks in the foreground."""
+"""The command `run`: somebody's tasks, or somebody's scheduler, in the foreground."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from supervisor.cli.main import TASK_FAILED, WRONG_USE
 from supervisor.cli.target import TargetError, load
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.words import Line, Tone
+from supervisor.flows.scheduler import Scheduler
 from supervisor.kernel.errors import GraceExceeded, SupervisorError
+from supervisor.kernel.text import error_text, traceback_text
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.lifecycle import TaskFinished, TaskRejected
 from supervisor.tasks.outcome import OutcomeKind
 from supervisor.tasks.supervisor import Supervisor
 
-__all__ = ["Tally", "run"]
+__all__ = ["Tally", "refused", "run"]
 
 _FAILURES = {OutcomeKind.FAILED, OutcomeKind.FATAL, OutcomeKind.PANICKED, OutcomeKind.FORCE_ABORTED}
 _SHOWN = 100  # outcomes of each sort that are told one by one
@@ -57,6 +59,8 @@ def run(target: str, *, log_level: str | None, events: str | None, grace: float 
     terminal = Terminal(sys.stderr, os.environ)
     try:
         found = load(target)
+        if isinstance(found, Scheduler):
+            return _run_flows(found, target, terminal, log_level=log_level, events=events, grace=grace)
         if isinstance(found, Supervisor):
             if grace is not None:
                 raise TargetError(
@@ -69,17 +73,13 @@ def run(target: str, *, log_level: str | None, events: str | None, grace: float 
             config = SupervisorConfig() if grace is None else SupervisorConfig(grace=grace)
             supervisor, specs = Supervisor(config), found
     except TargetError as error:
-        return _refused(terminal, str(error), error.traceback)
+        return refused(terminal, str(error), error.traceback)
     tally = Tally()
     with ExitStack() as stack:
-        if events is not None:
-            from supervisor.subscribers.jsonl import JsonlSubscriber
-
-            try:
-                file = stack.enter_context(JsonlSubscriber(events))
-            except OSError as error:
-                return _refused(terminal, f"--events {events}: {error.strerror or 'its folder is missing'}")
-            stack.enter_context(supervisor.subscribe(file, name="--events"))
+        try:
+            _keep(stack, supervisor, events)
+        except TargetError as error:
+            return refused(terminal, str(error))
         if log_level is not None or specs:  # a Supervisor brings its own, unless it is asked for more
             _log(stack, supervisor, log_level)
         kinds = (TaskFinished, TaskRejected)
@@ -95,11 +95,61 @@ def run(target: str, *, log_level: str | None, events: str | None, grace: float 
         except SupervisorError as error:
             if specs:  # a refused batch leaves a supervisor without tasks
                 supervisor.shutdown()
-            return _refused(terminal, f"{target} can't be run: {error}")
+            return refused(terminal, f"{target} can't be run: {error}")
     terminal.say(tally.lines() or [[(f"{target} had no tasks to run", Tone.PLAIN)]])
     if supervisor.received_signal is not None:
         return 128 + supervisor.received_signal
     return TASK_FAILED if tally.failed else 0
+
+
+def _run_flows(
+    scheduler: Scheduler,
+    target: str,
+    terminal: Terminal,
+    *,
+    log_level: str | None,
+    events: str | None,
+    grace: float | None,
+) -> int:
+    """Start a scheduler and run it until it stops or a signal comes. Raises TargetError."""
+    from supervisor.cli.run_flows import run_scheduler
+
+    if not len(scheduler):
+        raise TargetError(f"{target} is a scheduler without flows: there is nothing to run")
+    supervisor = scheduler.supervisor
+    with ExitStack() as stack:
+        _keep(stack, supervisor, events)
+        _log(stack, supervisor, log_level)
+        stack.callback(_end, supervisor)  # first of all, so that subscribers get what is under way
+        try:
+            running = scheduler.start()
+        except SupervisorError as error:
+            raise TargetError(f"{target} can't be run: {error}") from None
+        except Exception as error:
+            raise TargetError(
+                f"starting {target} failed: {error_text(error)}", traceback_text(error)
+            ) from None
+        return run_scheduler(running, terminal, grace)
+
+
+def _end(supervisor: Supervisor) -> None:
+    """End what a scheduler ran on: its own has ended, but one that was given stays up."""
+    try:
+        supervisor.shutdown()
+    except GraceExceeded as error:
+        Terminal(sys.stderr, os.environ).say([[("error: ", Tone.BAD), (str(error), Tone.PLAIN)]])
+
+
+def _keep(stack: ExitStack, supervisor: Supervisor, events: str | None) -> None:
+    """Append every event to the file `events`, unless that is None. Raises TargetError."""
+    if events is not None:
+        from supervisor.subscribers.jsonl import JsonlSubscriber
+
+        try:
+            file = stack.enter_context(JsonlSubscriber(events))
+        except OSError as error:
+            raise TargetError(f"--events {events}: {error.strerror or 'its folder is missing'}") from None
+        stack.enter_context(supervisor.subscribe(file, name="--events"))
 
 
 def _log(stack: ExitStack, supervisor: Supervisor, level: str | None) -> None:
@@ -114,7 +164,8 @@ def _log(stack: ExitStack, supervisor: Supervisor, level: str | None) -> None:
     stack.enter_context(supervisor.subscribe(LogSubscriber(), name="--log-level"))
 
 
-def _refused(terminal: Terminal, message: str, traceback: str = "") -> int:
+def refused(terminal: Terminal, message: str, traceback: str = "") -> int:
+    """Say why a command can't do what was asked; return the exit code."""
     if traceback:
         terminal.say([[(line, Tone.QUIET)] for line in traceback.splitlines()])
     terminal.say([[("error: ", Tone.BAD), (message, Tone.PLAIN)]])

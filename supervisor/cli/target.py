@@ -8,16 +8,48 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+from supervisor.flows.running import RunningScheduler
+from supervisor.flows.scheduler import Scheduler
+from supervisor.flows.workflow import Workflow
 from supervisor.kernel.text import error_text, shown, traceback_text
 from supervisor.tasks.spec import TaskSpec
 from supervisor.tasks.supervisor import Supervisor
 
-__all__ = ["TargetError", "load"]
+__all__ = ["TargetError", "load", "load_workflow"]
 
-_WANTED = "a Supervisor, a TaskSpec or a list of them"
-_OR_MADE = f"{_WANTED}, or a function that returns one of these"
+
+class _Wanted(NamedTuple):
+    """What a command can do something with."""
+
+    kinds: tuple[type, ...]
+    items: bool  # a collection of TaskSpec will do as well
+    what: str
+    or_made: str  # the same, with the function that returns it
+    example: str  # a name
+    verb: str  # what is done to it
+    returns: str  # what a function of it gives
+
+
+_RUNNABLE = _Wanted(
+    (Supervisor, TaskSpec, Scheduler),
+    True,
+    "a Supervisor, a Scheduler, a TaskSpec or a list of them",
+    "a Supervisor, a Scheduler, a TaskSpec or a list of them, or a function that returns one of these",
+    "tasks",
+    "run",
+    "the tasks",
+)
+_DRAWABLE = _Wanted(
+    (Workflow,),
+    False,
+    "a Workflow",
+    "a Workflow, or a function that returns one",
+    "workflow",
+    "draw",
+    "the workflow",
+)
 
 
 class TargetError(Exception):
@@ -28,33 +60,45 @@ class TargetError(Exception):
         self.traceback = traceback  # of the person's own code, when that raised
 
 
-def load(target: str) -> Supervisor | list[TaskSpec]:
-    """Return what `module:object` names, calling it when it is a function.
+def load(target: str) -> Supervisor | Scheduler | list[TaskSpec]:
+    """Return what `module:object` names and `run` can run, calling it when it is a function.
 
     Makes the current directory importable. Raises TargetError.
     """
-    module_name, names = _split(target)
+    return _runnable(_found(target, _RUNNABLE), target)
+
+
+def load_workflow(target: str) -> Workflow:
+    """Return the workflow that `module:object` names or makes; as `load`."""
+    found = _found(target, _DRAWABLE)
+    if isinstance(found, Workflow):
+        return found
+    if isinstance(found, Scheduler | RunningScheduler):
+        raise TargetError(f"{target} is a scheduler, which has no graph; name one of its workflows")
+    raise TargetError(f"{target} is {_described(found)}; name {_DRAWABLE.or_made}")
+
+
+def _found(target: str, wanted: _Wanted) -> object:
+    module_name, names = _split(target, wanted.example)
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
-    found = _attribute(_module(module_name), names)
-    if callable(found):
-        found = _called(found, target)
-    return _checked(found, target)
+    found: object = _attribute(_module(module_name), names, wanted)
+    return _called(found, target, wanted) if callable(found) else found
 
 
-def _split(target: str) -> tuple[str, list[str]]:
+def _split(target: str, example: str) -> tuple[str, list[str]]:
     module, colon, attribute = target.partition(":")
     wanted = module.removesuffix(".py").strip("./\\").replace("/", ".").replace("\\", ".")
     if wanted and wanted != module:
         raise TargetError(
-            f"{target!r} names a file; name the module, as in `import`: {wanted}:{attribute or 'tasks'}"
+            f"{target!r} names a file; name the module, as in `import`: {wanted}:{attribute or example}"
         )
     names = attribute.split(".")
     if not colon and module.replace(".", "").isidentifier():
-        raise TargetError(f"{target!r} names no object; write module:object, for example {module}:tasks")
+        raise TargetError(f"{target!r} names no object; write module:object, for example {module}:{example}")
     if not colon or not all(name.isidentifier() for name in [*module.split("."), *names]):
-        raise TargetError(f"{target!r} is not of the form module:object; write for example jobs:tasks")
+        raise TargetError(f"{target!r} is not of the form module:object; write for example jobs:{example}")
     return module, names
 
 
@@ -89,7 +133,7 @@ def _modules_here() -> list[str]:
     )
 
 
-def _attribute(module: ModuleType, names: list[str]) -> Any:
+def _attribute(module: ModuleType, names: list[str], wanted: _Wanted) -> Any:
     found: Any = module
     where = f"module {module.__name__}"
     for name in names:
@@ -100,35 +144,36 @@ def _attribute(module: ModuleType, names: list[str]) -> Any:
             near = get_close_matches(name, public)
             if near:
                 hint = f"; did you mean {_choice(near)}?"
-            elif runnable := _runnable(found, public, module):
-                hint = f"; it has {_choice(runnable[:8])}"
+            elif of_use := _of_use(found, public, module, wanted):
+                hint = f"; it has {_choice(of_use[:8])}"
             else:
-                hint = f"; there is nothing in it to run: write {_OR_MADE}"
+                hint = f"; there is nothing in it to {wanted.verb}: write {wanted.or_made}"
             raise TargetError(f"{where} has no {name!r}{hint}") from None
         where = f"{where.removeprefix('module ')}.{name}"
     return found
 
 
-def _runnable(found: object, public: list[str], module: ModuleType) -> list[str]:
-    """Return the names that are worth a hint: what can be run; without any, functions that may make it."""
+def _of_use(found: object, public: list[str], module: ModuleType, wanted: _Wanted) -> list[str]:
+    """Return the names that are worth a hint: what is wanted; without any, functions that may make it."""
     made: list[str] = []
     makers: list[str] = []
     for name in public:
         value: object = getattr(found, name, None)
-        items = cast("Iterable[object]", value) if isinstance(value, list | tuple) else ()
-        if isinstance(value, Supervisor | TaskSpec) or any(isinstance(each, TaskSpec) for each in items):
+        listed = wanted.items and isinstance(value, list | tuple)
+        items = cast("Iterable[object]", value) if listed else ()
+        if isinstance(value, wanted.kinds) or any(isinstance(each, TaskSpec) for each in items):
             made.append(name)
         elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
             makers.append(name)
     return made or makers
 
 
-def _called(function: Any, target: str) -> object:
+def _called(function: Any, target: str, wanted: _Wanted) -> object:
     from inspect import iscoroutinefunction, signature
 
     if iscoroutinefunction(function):
         raise TargetError(
-            f"{target} is a coroutine function; make it a plain function that returns the tasks"
+            f"{target} is a coroutine function; make it a plain function that returns {wanted.returns}"
         )
     try:
         parameters = signature(function)
@@ -143,24 +188,30 @@ def _called(function: Any, target: str) -> object:
             ) from None
     try:
         made: object = function()
-        items = _items(made)  # a generator runs here
+        items = _items(made) if wanted.items else None  # a generator runs here
     except SystemExit as error:
         raise TargetError(f"calling {target} ended with {shown(error)}") from None
     except Exception as error:
         raise TargetError(f"calling {target} failed: {error_text(error)}", traceback_text(error)) from None
     if made is None:
-        raise TargetError(f"{target}() returned None; it must return {_WANTED}")
+        raise TargetError(f"{target}() returned None; it must return {wanted.what}")
     return made if items is None else items
 
 
-def _checked(found: object, target: str) -> Supervisor | list[TaskSpec]:
-    if isinstance(found, Supervisor):
+def _runnable(found: object, target: str) -> Supervisor | Scheduler | list[TaskSpec]:
+    if isinstance(found, Supervisor | Scheduler):
         return found
+    if isinstance(found, RunningScheduler):
+        raise TargetError(f"{target} is a scheduler that was started; name the Scheduler, before its start()")
+    if isinstance(found, Workflow):
+        raise TargetError(
+            f"{target} is a Workflow, which needs somebody to run it; give it to a Scheduler, and name that"
+        )
     if isinstance(found, TaskSpec):
         return [found]
     specs = _items(found)
     if specs is None:
-        raise TargetError(f"{target} is {_described(found)}; name {_OR_MADE}")
+        raise TargetError(f"{target} is {_described(found)}; name {_RUNNABLE.or_made}")
     for number, each in enumerate(specs):
         if not isinstance(each, TaskSpec):
             raise TargetError(f"item {number} of {target} is {_described(each)}, not a TaskSpec")

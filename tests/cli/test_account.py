@@ -18,6 +18,7 @@ from supervisor import (
     TaskSpec,
 )
 from supervisor.cli.account import Account, Row, State, fold
+from supervisor.flows import RunningScheduler, Scheduler
 from supervisor.kernel.event import Event
 from supervisor.testing import VirtualClock
 
@@ -193,3 +194,81 @@ def test_an_outcome_that_says_it_all_needs_no_reason(clock: VirtualClock) -> Non
         ("good", OutcomeKind.COMPLETED, ""),
         ("bad", OutcomeKind.FATAL, "the disk is gone"),
     ]
+
+
+class Flow:
+    """A plain function as a flow, that fails as long as it is broken."""
+
+    def __init__(self, clock: VirtualClock, *, streak_limit: int | None = None, every: float = 2.0) -> None:
+        self.clock = clock
+        self.broken = True
+        self.watcher = Watcher()
+        self.supervisor = Supervisor(subscribers=[self.watcher], clock=clock)
+        scheduler = Scheduler(supervisor=self.supervisor)
+        scheduler.every("report", self.run, interval=every)
+        scheduler.set_backoff("report", EXACT, streak_limit=streak_limit)
+        self.running: RunningScheduler = scheduler.start()
+
+    def run(self) -> None:
+        self.clock.sleep(0.5)
+        if self.broken:
+            raise RuntimeError("no luck")
+
+    @property
+    def row(self) -> Row:
+        return self.watcher.last.rows["report"]
+
+
+def test_a_flow_that_trips_and_is_reset_is_told_run_by_run(clock: VirtualClock) -> None:
+    flow = Flow(clock, streak_limit=2)
+    clock.advance(5.0)
+    assert (flow.row.state, flow.row.flow, flow.row.until) == (State.TRIPPED, True, None)
+    flow.broken = False
+    flow.running.reset_flow("report")
+    clock.advance(3.0)
+    began = flow.watcher.last.began
+    assert began is not None
+    assert (flow.row.state, flow.row.until) == (State.IDLE, began + timedelta(seconds=10))
+    flow.supervisor.shutdown()
+    error = "RuntimeError: no luck"
+    assert [line.partition(error)[0] for line in flow.watcher.lines("report")] == [
+        "0 scheduled",
+        "0 run 1 starts",
+        "0.5 run 1 failed: ",
+        "0.5 backoff of 1 s before run 2",
+        "2.5 run 2 starts",
+        "3 run 2 failed: ",
+        "3 tripped after 2 failures in a row: it waits for a reset",
+        "5 reset: it may run again",
+        "5 run 3 starts",
+        "5.5 run 3 succeeded in 0.50 s",
+        "8 run 4 succeeded in 0.50 s",
+    ]
+    row = flow.row
+    assert (row.attempt, row.retries, row.successes, row.failures) == (4, 2, 2, 2)
+    assert (row.state, row.outcome, row.why) == (
+        State.ENDED,
+        OutcomeKind.COMPLETED,
+        "tripped once, reset once",
+    )
+
+
+def test_a_flow_ends_as_its_last_run_did(clock: VirtualClock) -> None:
+    flow = Flow(clock, every=30.0)
+    clock.advance(1.0)
+    assert flow.row.state is State.BACKOFF
+    flow.supervisor.shutdown()
+    assert (flow.row.outcome, flow.row.why) == (OutcomeKind.FAILED, "")
+
+
+def test_a_flow_that_never_ran_ends_canceled(clock: VirtualClock) -> None:
+    watcher = Watcher()
+    supervisor = Supervisor(subscribers=[watcher], clock=clock)
+    scheduler = Scheduler(supervisor=supervisor)
+    scheduler.cron("nightly", print, "0 3 * * *")
+    scheduler.start()
+    clock.advance(1.0)
+    row = watcher.last.rows["nightly"]
+    assert (row.state, row.until) == (State.IDLE, clock.now().replace(hour=3, minute=0, second=0))
+    supervisor.shutdown()
+    assert watcher.last.rows["nightly"].outcome is OutcomeKind.CANCELED

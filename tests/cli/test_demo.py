@@ -17,6 +17,7 @@ from tests.programs import ROOT
 
 Demo = Callable[..., "subprocess.Popen[bytes]"]
 TASKS = ["poll", "scan", "import", "worker", "server"]
+FLOW = "report"
 WIDTH = 90
 
 
@@ -59,14 +60,14 @@ def test_a_pipe_gets_a_line_for_each_turn_and_a_summary(demo: Demo) -> None:
     assert (running.returncode, errors) == (0, b""), text
     assert "\x1b" not in text
     head, account, summary, *rest = [part.splitlines() for part in re.split(r"\n\n(?! {2}poll)", text)]
-    assert head[0] == "Four tasks for 2 seconds, each on a thread of its own. Ctrl-C ends it early."
-    assert [line.split()[0] for line in head[2:] if line[2] != " "] == TASKS
+    assert head[0] == "Four tasks and a flow for 2 seconds, all on threads. Ctrl-C ends it early."
+    assert [line.split()[0] for line in head[2:] if line[2] != " "] == [*TASKS, FLOW]
 
     times = [float(line[:6]) for line in account]
     assert times == sorted(times)
     assert 2.0 <= times[-1] <= 5.0
-    told = {(line.split()[2], line[20:]) for line in account}
-    lines = {task: [text for name, text in told if name == task] for task in TASKS}
+    told = [(line.split()[2], line[22:]) for line in account]
+    lines = {task: [text for name, text in told if name == task] for task in [*TASKS, FLOW]}
     for task in TASKS:
         assert {"added", "attempt 1 starts"} <= set(lines[task])
     poll = "\n".join(lines["poll"])
@@ -79,9 +80,22 @@ def test_a_pipe_gets_a_line_for_each_turn_and_a_summary(demo: Demo) -> None:
     limit = "retry limit reached after 4 of 4 retries: ValueError: could not convert string to float: '21,5'"
     assert f"ended failed: {limit}" in lines["worker"]
 
+    steps = [
+        "run 1 failed",
+        "backoff of",
+        "run 3 failed",
+        "tripped after 3 failures",
+        "reset",
+        "run 4 reached",
+    ]
+    seen = iter(lines[FLOW])
+    assert [step for step in steps if any(line.startswith(step) for line in seen)] == steps
+    assert any("no folder 'reports' (in flow 'report', state Report.WRITE" in line for line in lines[FLOW])
+
     assert summary[0].split() == ["TASK", "ATTEMPTS", "RETRIES", "TIMEOUTS", "OUTCOME", "REASON"]
     rows = {line.split()[1]: line.split(maxsplit=6)[2:] for line in summary[1:]}
-    assert list(rows) == TASKS
+    assert list(rows) == [*TASKS, FLOW, "dispatcher"]
+    assert rows[FLOW][3:] == ["completed", "tripped once, reset once"]
     assert rows["import"] == ["1", "0", "0", "completed"]
     assert rows["worker"] == ["5", "4", "0", "failed", limit]
     assert rows["server"] == ["1", "0", "0", "canceled", "stopped by shutdown"]
@@ -103,7 +117,7 @@ def test_a_terminal_gets_a_table_that_is_redrawn_in_place(demo: Demo) -> None:
     assert screen.cursor_shown
     *pictures, wiped = screen.pictures
     assert 5 <= len(pictures) <= 8 * 2.5, "no more than eight redraws a second"
-    assert len({len(picture) for picture in pictures[1:]}) == 1, "the picture keeps its height"
+    assert len({len(picture) for picture in pictures[3:]}) == 1, "with all its rows it keeps its height"
     assert all(picture[0] == pictures[0][0] for picture in pictures), "nothing above it moves"
     last = "\n".join(pictures[-1])
     for shown in (
@@ -113,18 +127,19 @@ def test_a_terminal_gets_a_table_that_is_redrawn_in_place(demo: Demo) -> None:
         "RETRIES",
         "TIMEOUTS",
         "━━━",
-        "✓ import    completed",
-        "✗ worker    failed",
+        "✓ import      completed",
+        "✗ worker      failed",
     ):
         assert shown in last
     assert any(re.search(r"● poll +running", "\n".join(picture)) for picture in pictures)
     assert any(re.search(r"worker +backoff 0\.\d s", "\n".join(picture)) for picture in pictures)
+    assert any(re.search(r"✗ report +tripped 0\.\d s", "\n".join(picture)) for picture in pictures)
     assert "STATE" not in "\n".join(wiped)
     assert not any("STATE" in line for line in screen.lines)
     assert sum("OUTCOME" in line for line in screen.lines) == 1
     assert screen.lines[-3:-1] == [
         "All went as told.",
-        "Your own tasks: python -m supervisor run module:object",
+        "Your own tasks and flows: python -m supervisor run module:object",
     ]
 
 
@@ -152,7 +167,7 @@ def first_lines(running: subprocess.Popen[bytes], mark: bytes) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_cleanly_with_the_summary(demo: Demo, number: int, code: int) -> None:
     running = demo("--seconds", "30")
-    first_lines(running, b"import    ended completed")
+    first_lines(running, b"import      ended completed")
     running.send_signal(number)
     output, errors = running.communicate(timeout=20)
     assert (running.returncode, errors) == (code, b"")
@@ -181,7 +196,7 @@ def test_a_full_disk_is_told(demo: Demo) -> None:
 
 def test_an_encoding_without_symbols_gets_ascii(demo: Demo) -> None:
     running = demo("--seconds", "30", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    first_lines(running, b"import    ended completed")
+    first_lines(running, b"import      ended completed")
     running.send_signal(signal.SIGINT)
     output, _ = running.communicate(timeout=20)
     assert output.isascii()

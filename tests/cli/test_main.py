@@ -20,15 +20,22 @@ options:
 
 commands:
   COMMAND
-    run       run the tasks of a module
-    demo      watch four real tasks for ten seconds
+    run       run the tasks or the scheduler of a module
+    cron      see when a cron expression fires
+    graph     print a workflow as a Mermaid diagram
+    demo      watch real tasks and a flow for ten seconds
 
 first steps:
   python -m supervisor demo
-      watch four real tasks succeed, fail, hang and give up, for about ten seconds
+      watch real tasks succeed, fail, hang and give up, and a scheduled flow trip and be
+      reset, for about ten seconds
   python -m supervisor run jobs:tasks
-      run `tasks` of jobs.py in this directory: a Supervisor, a list of TaskSpec,
+      run `tasks` of jobs.py in this directory: a Supervisor, a Scheduler, a list of TaskSpec,
       or a function that returns one of them
+  python -m supervisor cron "0 9 * * MON" --tz Europe/Berlin
+      see when a schedule fires
+  python -m supervisor graph jobs:workflow
+      print a workflow as a Mermaid diagram
 """
 
 
@@ -42,7 +49,7 @@ def test_without_a_command_the_help_is_an_error() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", HELP)
 
 
-@pytest.mark.parametrize("command", ["run", "demo"])
+@pytest.mark.parametrize("command", ["run", "cron", "graph", "demo"])
 def test_each_command_has_help_of_no_more_than_100_columns(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +75,10 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         (["run", "a:b", "--grace", "nan"], "argument --grace: not a number of seconds: 'nan'"),
         (["demo", "--seconds", "soon"], "argument --seconds: not a number of seconds: 'soon'"),
         (["demo", "--seconds", "1"], "argument --seconds: must be from 2 to 3600 seconds, got '1'"),
+        (["cron"], "the following arguments are required: EXPR"),
+        (["cron", "@daily", "-n", "0"], "argument -n: must be a whole number from 1 to 10000, got '0'"),
+        (["cron", "@daily", "-n", "two"], "argument -n: must be a whole number from 1 to 10000, got 'two'"),
+        (["graph"], "the following arguments are required: MODULE:OBJECT"),
         (["demo", "--sec", "3"], "unrecognized arguments: --sec 3"),
     ],
 )
@@ -84,6 +95,6 @@ def test_the_help_loads_neither_the_demo_nor_the_runner() -> None:
     code = (
         "import sys\nfrom supervisor.cli.main import main\n"
         "try: main(['--version'])\nexcept SystemExit: pass\n"
-        "print([name for name in ('sqlite3', 'http', 'csv', 'logging', 'json') if name in sys.modules])"
+        "print([name for name in ('sqlite3', 'http', 'csv', 'logging', 'json', 'supervisor.flows') if name in sys.modules])"
     )
     assert run_program("-c", code).stdout.splitlines()[-1] == "[]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,14 +43,14 @@ def test_the_live_picture_tells_what_every_task_does_now() -> None:
     assert shown()[:12] == [
         "━━━━━━━━━───────────────   4.0 s of about 10 s  · 3 tasks at work",
         "",
-        "  TASK      STATE               ATTEMPT  RETRIES  TIMEOUTS  LAST RESULT",
-        "○ poll      backoff 0.5 s             7        2         1  timed out after 1 s",
-        "○ scan      next in 2.0 s             3        0         0  ok in 7 ms",
-        "✓ import    completed                 1        0         0",
-        "✗ worker    failed                    5        4         0",
-        "● server    running 4.0 s             1        0         0",
+        "  TASK        STATE               ATTEMPT  RETRIES  TIMEOUTS  LAST RESULT",
+        "○ poll        backoff 0.5 s             7        2         1  timed out after 1 s",
+        "○ scan        next in 2.0 s             3        0         0  ok in 7 ms",
+        "✓ import      completed                 1        0         0",
+        "✗ worker      failed                    5        4         0",
+        "● server      running 4.0 s             1        0         0",
         "",
-        "  0.25 s  poll      added",
+        "  0.25 s  poll        added",
         "  4.00 s  every task ...",
         "",
     ]
@@ -74,21 +75,40 @@ def test_the_height_of_the_picture_does_not_depend_on_how_much_was_told() -> Non
     assert len(lines) == len(shown())
 
 
+def test_a_flow_shows_what_it_waits_for_and_is_no_task_at_work() -> None:
+    common: dict[str, Any] = {"flow": True, "since": BEGAN, "attempt": 3, "retries": 2}
+    rows = (
+        Row(task="tripped", state=State.TRIPPED, said="no folder", tone=Tone.BAD, **common),
+        Row(task="waits", state=State.BACKOFF, until=NOW + timedelta(seconds=2), **common),
+        Row(task="manual", state=State.IDLE, **common),
+    )
+    flows = Account(began=BEGAN, rows={row.task: row for row in rows})
+    lines = live(flows, NOW, 10.0, width=100, height=7, symbols=UNICODE)
+    assert [plain(line).rstrip() for line in lines[:6]] == [
+        "━━━━━━━━━───────────────   4.0 s of about 10 s  · 0 tasks at work",
+        "",
+        "  TASK        STATE               ATTEMPT  RETRIES  TIMEOUTS  LAST RESULT",
+        "✗ tripped     tripped 4.0 s             3        2         0  no folder",
+        "○ waits       backoff 2.0 s             3        2         0",
+        "○ manual      idle                      3        2         0",
+    ]
+
+
 def test_columns_that_have_no_room_are_left_out() -> None:
-    assert shown(width=45)[2] == "  TASK      STATE               ATTEMPT"
+    assert shown(width=45)[2] == "  TASK        STATE               ATTEMPT"
 
 
 def test_the_summary_wraps_a_long_reason_below_its_column() -> None:
     lines = [plain(line).rstrip() for line in summary(account(), width=90, symbols=UNICODE)]
     assert lines == [
-        "  TASK      ATTEMPTS  RETRIES  TIMEOUTS  OUTCOME    REASON",
-        "○ poll             7        2         1  running",
-        "○ scan             3        0         0  running",
-        "✓ import           1        0         0  completed",
-        "✗ worker           5        4         0  failed     retry limit reached after 4 of 4",
-        "                                                    retries: ValueError: could not convert",
-        "                                                    string to float",
-        "● server           1        0         0  running",
+        "  TASK        ATTEMPTS  RETRIES  TIMEOUTS  OUTCOME    REASON",
+        "○ poll               7        2         1  running",
+        "○ scan               3        0         0  running",
+        "✓ import             1        0         0  completed",
+        "✗ worker             5        4         0  failed     retry limit reached after 4 of 4",
+        "                                                      retries: ValueError: could not",
+        "                                                      convert string to float",
+        "● server             1        0         0  running",
     ]
 
 

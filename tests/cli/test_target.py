@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from supervisor import Supervisor, TaskSpec
-from supervisor.cli.target import TargetError, load
+from supervisor.cli.target import TargetError, load, load_workflow
+from supervisor.flows import Scheduler, Workflow
 
 JOBS = """
 from supervisor import Supervisor, TaskSpec
+from supervisor.flows import Scheduler, Workflow
 
 def body():
     return 3
@@ -21,6 +23,8 @@ tasks = [TaskSpec.once("a", body), TaskSpec.once("b", body)]
 one = tasks[0]
 pair = (tasks[0], tasks[1])
 sup = Supervisor()
+schedule = Scheduler()
+graph = Workflow()
 number = 4
 table = {"a": tasks[0]}
 mixed = [tasks[0], "abc"]
@@ -30,6 +34,15 @@ def make():
 
 def make_supervisor():
     return sup
+
+def make_scheduler():
+    return schedule
+
+def make_started():
+    return schedule.start()
+
+def make_graph():
+    return graph
 
 def generate():
     yield from tasks
@@ -102,7 +115,17 @@ def test_a_supervisor_is_found(target: str) -> None:
     assert isinstance(load(target), Supervisor)
 
 
-FORM = "a Supervisor, a TaskSpec or a list of them, or a function that returns one of these"
+@pytest.mark.parametrize("target", ["jobs:schedule", "jobs:make_scheduler"])
+def test_a_scheduler_is_found(target: str) -> None:
+    assert isinstance(load(target), Scheduler)
+
+
+@pytest.mark.parametrize("target", ["jobs:graph", "jobs:make_graph"])
+def test_a_workflow_is_found_to_draw_it(target: str) -> None:
+    assert isinstance(load_workflow(target), Workflow)
+
+
+FORM = "a Supervisor, a Scheduler, a TaskSpec or a list of them, or a function that returns one of these"
 
 
 @pytest.mark.parametrize(
@@ -116,18 +139,19 @@ FORM = "a Supervisor, a TaskSpec or a list of them, or a function that returns o
         ("jobs.py:tasks", "'jobs.py:tasks' names a file; name the module, as in `import`: jobs:tasks"),
         ("./shop/night.py", "'./shop/night.py' names a file; name the module, as in `import`: shop.night:tasks"),
         ("jobs:taks", "module jobs has no 'taks'; did you mean tasks or breaks?"),
-        ("jobs:zzz", "module jobs has no 'zzz'; it has mixed, one, pair, sup or tasks"),
+        ("jobs:zzz", "module jobs has no 'zzz'; it has mixed, one, pair, schedule, sup or tasks"),
         ("jobs:App.work", "jobs.App has no 'work'; it has tasks"),
         ("json.tool:zzz", "module json.tool has no 'zzz'; it has main"),
         ("keyword:zzz", f"module keyword has no 'zzz'; there is nothing in it to run: write {FORM}"),
         ("only_bodies:zzz", "module only_bodies has no 'zzz'; it has work"),
         ("jobs:number", f"jobs:number is an int: 4; name {FORM}"),
+        ("jobs:graph", "jobs:graph is a Workflow, which needs somebody to run it; give it to a Scheduler, and name that"),
         ("jobs:mixed", "item 1 of jobs:mixed is a str: 'abc', not a TaskSpec"),
         ("sys:path", "item 0 of sys:path is a str: "),
         ("os:path", f"os:path is a module (posixpath); name {FORM}"),
         ("jobs:needs", "jobs:needs(path, *, mode) needs arguments (missing a required argument: 'path'); "
          "name a function that can be called without"),
-        ("jobs:nothing", "jobs:nothing() returned None; it must return a Supervisor, a TaskSpec or a list of them"),
+        ("jobs:nothing", "jobs:nothing() returned None; it must return a Supervisor, a Scheduler, a TaskSpec or a list"),
         ("jobs:coroutine", "jobs:coroutine is a coroutine function; make it a plain function that returns the tasks"),
         ("jobs:breaks", "calling jobs:breaks failed: KeyError: 'missing' (in breaks, jobs.py:"),
         ("jobs:leaves", "calling jobs:leaves ended with SystemExit(3)"),
@@ -141,6 +165,41 @@ def test_what_cannot_be_run_is_named_with_what_to_do(target: str, message: str) 
     with pytest.raises(TargetError) as refused:
         load(target)
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("jobs", "'jobs' names no object; write module:object, for example jobs:workflow"),
+        ("jobs:schedule", "jobs:schedule is a scheduler, which has no graph; name one of its workflows"),
+        ("jobs:tasks", "jobs:tasks is a list: ["),
+        ("jobs:number", "jobs:number is an int: 4; name a Workflow, or a function that returns one"),
+        ("jobs:grahp", "module jobs has no 'grahp'; did you mean graph"),
+        ("jobs:zzz", "module jobs has no 'zzz'; it has graph"),
+        (
+            "keyword:zzz",
+            "module keyword has no 'zzz'; there is nothing in it to draw: write a Workflow, or a function",
+        ),
+        ("jobs:nothing", "jobs:nothing() returned None; it must return a Workflow"),
+        (
+            "jobs:coroutine",
+            "jobs:coroutine is a coroutine function; make it a plain function that returns the workflow",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_named_with_what_to_do(target: str, message: str) -> None:
+    with pytest.raises(TargetError) as refused:
+        load_workflow(target)
+    assert str(refused.value).startswith(message)
+
+
+def test_a_scheduler_that_runs_is_not_run_again() -> None:
+    with pytest.raises(TargetError) as refused:
+        load("jobs:make_started")
+    assert str(refused.value) == (
+        "jobs:make_started is a scheduler that was started; name the Scheduler, before its start()"
+    )
+    sys.modules["jobs"].schedule.supervisor.shutdown()
 
 
 def test_a_module_that_is_not_there_is_told_with_its_near_names(here: Path) -> None:
