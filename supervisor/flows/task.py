@@ -291,7 +291,10 @@ class FlowTask:
             result = AttemptResult(Ending.TIMED_OUT, None, timeout_error(env.clock.monotonic() - started))
         watch.ended()
         own.forget_callbacks()
-        return result
+        try:
+            return result
+        finally:
+            del result  # this frame lives as long as the traceback of the error does
 
     def _exhausted(self, error: BaseException, attempts: int) -> BaseException:
         if self.max_retries == 0:
