@@ -95,7 +95,7 @@ def test_the_last_error_has_state_attempt_and_path(
 def test_a_hostile_exception_leaves_no_flow_running(
     scheduler: Scheduler, start: Start, clock: VirtualClock
 ) -> None:
-    class Hostile(Exception):
+    class HostileError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
@@ -110,8 +110,8 @@ def test_a_hostile_exception_leaves_no_flow_running(
         def __notes__(self) -> Any:
             raise RuntimeError("no notes to read")
 
-    scheduler.manual("a", Body(clock, Hostile()))
-    scheduler.manual("b", one_state(Body(clock, Hostile())), S.WORK)
+    scheduler.manual("a", Body(clock, HostileError()))
+    scheduler.manual("b", one_state(Body(clock, HostileError())), S.WORK)
     running = start(scheduler)
     for id in "ab":
         running.trigger(id)
