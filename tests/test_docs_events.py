@@ -20,7 +20,9 @@ BASE = {each.name for each in fields(Event)}
 
 def events_of(module: ModuleType) -> list[type[Event]]:
     found = [getattr(module, name) for name in module.__all__]
-    return [each for each in found if isinstance(each, type) and issubclass(each, Event) and each is not Event]
+    return [
+        each for each in found if isinstance(each, type) and issubclass(each, Event) and each is not Event
+    ]
 
 
 EVENTS = [*events_of(supervisor), *events_of(flows)]
