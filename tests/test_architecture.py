@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "supervisor"
 LAYERS = {
     "kernel": {"kernel"},
     "tasks": {"kernel", "tasks"},
-    "subscribers": {"kernel", "tasks", "subscribers"},
+    "subscribers": {"kernel", "tasks", "flows", "subscribers"},
     "flows": {"kernel", "tasks", "flows"},
     "durable": {"kernel", "tasks", "durable"},
     "testing": {"kernel", "tasks", "subscribers", "flows", "durable", "testing"},
@@ -36,7 +36,15 @@ SPAWNERS = {"kernel/cancellation"}
 # No agent, but it may make what others wait on: the threads of a batch start together or not at all.
 MAKERS = {"tasks/admission"}
 # Where a caller's own thread waits: these hand on to a primitive, and start and make nothing.
-FACES = {"cli/demo", "cli/demo_tasks", "cli/run_flows", "flows/task", "tasks/handle", "tasks/context", "tasks/shutdown"}
+FACES = {
+    "cli/demo",
+    "cli/demo_tasks",
+    "cli/run_flows",
+    "flows/task",
+    "tasks/handle",
+    "tasks/context",
+    "tasks/shutdown",
+}
 
 # Rule 3. Time, threads and chance come from one place each.
 TIME_AND_THREADS = {
@@ -59,6 +67,7 @@ LOADED_ON_DEMAND = {"cli", "durable", "flows", "subscribers", "testing"}
 OWNERS = {
     "subscribers/prometheus": "prometheus_client",
     "subscribers/otel": "opentelemetry",
+    "subscribers/otel_flows": "opentelemetry",
     "durable/stores/postgres": "psycopg",
 }
 

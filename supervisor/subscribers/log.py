@@ -66,6 +66,48 @@ _LINES: Final = {
     "grace_exceeded": _Line(logging.WARNING, "grace exceeded, stuck tasks: %s", ("stuck",)),
     "subscriber_failed": _Line(logging.ERROR, "subscriber %r failed", ("subscriber",), "error"),
     "events_dropped": _Line(logging.WARNING, "subscriber %r lost %d events", ("subscriber", "dropped")),
+    # Of flows. By label alone, so that they need not be loaded.
+    "flow_scheduled": _Line(logging.DEBUG, "flow %r fires next at %s", ("flow_id", "next_fire")),
+    "flow_started": _Line(logging.DEBUG, "flow %r run %d starts (%s)", ("flow_id", "run", "cause")),
+    "flow_skipped": _Line(logging.DEBUG, "flow %r skipped a tick (%s)", ("flow_id", "reason")),
+    "flow_succeeded": _Line(
+        logging.INFO, "flow %r run %d succeeded in %.3f s", ("flow_id", "run", "duration"), "exit_state"
+    ),
+    "flow_failed": _Line(
+        logging.WARNING,
+        "flow %r run %d failed after %.3f s, failures in a row: %d",
+        ("flow_id", "run", "duration", "streak"),
+        "error",
+    ),
+    "flow_backoff": _Line(
+        logging.DEBUG, "flow %r waits %.3f s, failures in a row: %d", ("flow_id", "delay", "streak")
+    ),
+    "flow_tripped": _Line(
+        logging.ERROR,
+        "flow %r tripped and waits for a reset, failures in a row: %d",
+        ("flow_id", "streak"),
+        "error",
+    ),
+    "flow_reset": _Line(logging.INFO, "flow %r reset", ("flow_id",)),
+    "flow_canceled": _Line(
+        logging.INFO, "flow %r run %d canceled after %.3f s", ("flow_id", "run", "duration")
+    ),
+    "state_entered": _Line(logging.DEBUG, "flow %r enters %s", ("flow_id", "state")),
+    "flow_task_retrying": _Line(
+        logging.WARNING,
+        "flow %r state %s task %r attempt %d failed, again in %.3f s",
+        ("flow_id", "state", "task", "attempt", "delay"),
+        "error",
+    ),
+    "branch_finished": _Line(
+        logging.DEBUG,
+        "flow %r state %s branch %d %r finished in %.3f s",
+        ("flow_id", "state", "index", "task", "duration"),
+        "error",
+    ),
+    "resource_failed": _Line(
+        logging.ERROR, "flow %r resource %r failed in its tear-down", ("flow_id", "resource"), "error"
+    ),
 }
 
 # A task's end is as grave as its outcome.
@@ -81,9 +123,11 @@ _OUTCOMES: Final = {
 class LogSubscriber:
     """A subscriber that logs events; each kind has its level, a task's end that of its outcome.
 
-    ERROR: failed attempts and subscribers, tasks that end fatal or panicked. WARNING: timeouts,
-    overruns, rejected, failed and force-aborted tasks, exceeded grace, dropped events. DEBUG: starts of
-    attempts, backoffs, requests to stop, slots. INFO: the rest, events of other layers included.
+    ERROR: failed attempts and subscribers, tasks that end fatal or panicked, flows that trip, tear-downs
+    that fail. WARNING: timeouts, overruns, rejected, failed and force-aborted tasks, exceeded grace,
+    dropped events, failed runs of flows and retries in them. DEBUG: starts of attempts and runs,
+    backoffs, requests to stop, slots, ticks, states, branches. INFO: the rest, events of other layers
+    included.
 
     Records carry every field that is set as `supervisor_<field>`: `supervisor_task`,
     `supervisor_attempt`, `supervisor_kind` and so on. No handler and no level is configured.

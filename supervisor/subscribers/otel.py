@@ -1,10 +1,10 @@
-"""OpenTelemetrySubscriber: a span for each task, and one for each attempt. Needs the extra `otel`."""
+"""OpenTelemetrySubscriber: spans for tasks and attempts, runs and states. Needs the extra `otel`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from supervisor.kernel.event import Event
 from supervisor.tasks.lifecycle import (
@@ -22,6 +22,9 @@ from supervisor.tasks.lifecycle import (
 )
 from supervisor.tasks.outcome import OutcomeKind
 
+if TYPE_CHECKING:
+    from supervisor.subscribers.otel_flows import FlowSpans
+
 try:
     from opentelemetry.context import Context
     from opentelemetry.trace import (
@@ -38,7 +41,7 @@ except ModuleNotFoundError as error:
         "OpenTelemetrySubscriber needs opentelemetry-api; pip install 'threadvisor[otel]'"
     ) from error
 
-__all__ = ["OpenTelemetrySubscriber"]
+__all__ = ["OpenTelemetrySubscriber", "details", "nanoseconds"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -67,6 +70,10 @@ class OpenTelemetrySubscriber:
     overruns, requests to stop and the like are events of the task's span. Attributes are named
     `supervisor.<field>`, durations are in seconds. What failed has the status ERROR with the reason.
 
+    A scheduled run of a flow is a root span `flow NAME` with a child `state LABEL` for each state it enters,
+    the exit state included; retries and branches are events of the state's span. A direct `Workflow.run` has
+    no spans, for no event tells when it ends.
+
     Use one for each supervisor: at its shutdown the spans that are still open are closed.
     """
 
@@ -79,6 +86,7 @@ class OpenTelemetrySubscriber:
         """
         self._tracer = tracer or get_tracer("supervisor", tracer_provider=tracer_provider)
         self._runs: dict[int, _Run] = {}  # by task id
+        self._flows: FlowSpans | None = None
         self._last: datetime | None = None  # time of the last event
 
     def __call__(self, event: Event) -> None:
@@ -88,14 +96,22 @@ class OpenTelemetrySubscriber:
             self._tell(event)
         elif isinstance(event, ShutdownCompleted):
             self.close()
+        elif hasattr(event, "flow_id"):  # whose layer is loaded already
+            if self._flows is None:
+                from supervisor.subscribers.otel_flows import FlowSpans
+
+                self._flows = FlowSpans(self._tracer)
+            self._flows.tell(event)
 
     def close(self) -> None:
         """Close the spans that are still open, as of the last event. Only when no event can come any more."""
         if self._last is not None:
-            at = _nanoseconds(self._last)
+            at = nanoseconds(self._last)
             while self._runs:
                 _, run = self._runs.popitem()
                 run.span.end(at)
+            if self._flows is not None:
+                self._flows.close(self._last)
 
     def _tell(self, event: TaskEvent) -> None:
         number = event.task_id
@@ -128,7 +144,7 @@ class OpenTelemetrySubscriber:
                 f"task {event.task}",
                 context=Context(),  # a root, whatever the delivery thread has in its context
                 attributes=_identity(event),
-                start_time=_nanoseconds(event.at),
+                start_time=nanoseconds(event.at),
             )
             run = self._runs[number] = _Run(span, set_span_in_context(span, Context()))
         return run
@@ -156,11 +172,11 @@ class OpenTelemetrySubscriber:
             f"attempt {event.task}",
             context=run.context,
             attributes=attributes,
-            start_time=_nanoseconds(start),
+            start_time=nanoseconds(start),
         )
         if failure is not None:
             span.set_status(Status(StatusCode.ERROR, failure))
-        span.end(_nanoseconds(event.at))
+        span.end(nanoseconds(event.at))
 
     def _finish(self, event: TaskFinished, run: _Run) -> None:
         if run.start is not None:  # given up: its body may run for ever
@@ -172,10 +188,10 @@ class OpenTelemetrySubscriber:
         span.set_attribute("supervisor.attempts", event.attempts)
         if event.outcome not in _FINE:
             span.set_status(Status(StatusCode.ERROR, event.reason or str(event.outcome)))
-        span.end(_nanoseconds(event.at))
+        span.end(nanoseconds(event.at))
 
     def _reject(self, event: TaskRejected) -> None:
-        at = _nanoseconds(event.at)
+        at = nanoseconds(event.at)
         attributes = _identity(event) | {
             "supervisor.outcome": str(OutcomeKind.REJECTED),
             "supervisor.rejection": str(event.rejection),
@@ -188,10 +204,11 @@ class OpenTelemetrySubscriber:
 
     def _note(self, event: TaskEvent, run: _Run) -> None:
         if run.span.is_recording():
-            run.span.add_event(event.kind, _details(event), _nanoseconds(event.at))
+            run.span.add_event(event.kind, details(event, 4), nanoseconds(event.at))
 
 
-def _nanoseconds(at: datetime) -> int:
+def nanoseconds(at: datetime) -> int:
+    """Return an instant as OpenTelemetry has it."""
     return (at - _EPOCH) // _MICROSECOND * 1000
 
 
@@ -202,10 +219,10 @@ def _identity(event: TaskEvent) -> _Attributes:
     return found
 
 
-def _details(event: TaskEvent) -> _Attributes:
-    """The fields of an event, but for those that the span has anyway."""
+def details(event: Event, known: int) -> _Attributes:
+    """Return the fields of an event as attributes. known: how many at the start the span has anyway."""
     found: _Attributes = {}
-    for each in fields(event)[4:]:  # after seq, at, task_id and task
+    for each in fields(event)[known:]:
         value = getattr(event, each.name)
         if isinstance(value, str):
             found[f"supervisor.{each.name}"] = str(value)

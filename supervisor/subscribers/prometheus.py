@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from supervisor.kernel.clock import SYSTEM_CLOCK
@@ -25,6 +25,9 @@ from supervisor.tasks.lifecycle import (
     TaskRemoved,
 )
 
+if TYPE_CHECKING:
+    from supervisor.subscribers.prometheus_flows import FlowCounts
+
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, Summary
 except ModuleNotFoundError as error:
@@ -32,7 +35,7 @@ except ModuleNotFoundError as error:
         "PrometheusSubscriber needs prometheus_client; pip install 'threadvisor[prometheus]'"
     ) from error
 
-__all__ = ["PrometheusSubscriber"]
+__all__ = ["Metrics", "PrometheusSubscriber"]
 
 _BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
@@ -45,7 +48,7 @@ _RESULTS: Final[dict[type[Event], str]] = {
 }
 
 
-class _Metrics:
+class Metrics:
     """The metrics of one registry: a name can be registered there only once."""
 
     def __init__(self, registry: CollectorRegistry, buckets: Sequence[float]) -> None:
@@ -82,17 +85,33 @@ class _Metrics:
         self.failures = counter("subscriber_failures_total", "Exceptions of a subscriber.", "subscriber")
         self.shutdowns = counter("shutdowns_total", "Completed shutdowns.")
         self.stuck = counter("tasks_stuck_total", "Tasks that outlived the grace of a shutdown.")
+        self.flow_runs = counter("flow_runs_total", "Runs of flows that ended.", "flow", "outcome")
+        self.flow_duration = Histogram(
+            "supervisor_flow_run_duration_seconds",
+            "How long runs of flows took, retries and waits included.",
+            ("flow",),
+            registry=registry,
+            buckets=self.buckets,
+        )
+        self.flows_running = gauge("flows_running", "Flows with a run in progress.", "flow")
+        self.flows_tripped = gauge("flows_tripped", "Flows that wait for a reset.", "flow")
+        self.flow_trips = counter("flow_trips_total", "How often flows tripped.", "flow")
+        self.flow_skipped = counter("flow_ticks_skipped_total", "Ticks that were refused.", "flow", "reason")
+        self.flow_backoff = Summary(
+            "supervisor_flow_backoff_seconds", "Waits after failed runs.", ("flow",), registry=registry
+        )
+        self.flow_retries = counter("flow_task_retries_total", "Retries of a state's tasks.", "state")
 
 
 _lock = SYSTEM_CLOCK.lock()  # guards _metrics
-_metrics: WeakKeyDictionary[CollectorRegistry, _Metrics] = WeakKeyDictionary()
+_metrics: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
 
 
-def _metrics_of(registry: CollectorRegistry, buckets: Sequence[float] | None) -> _Metrics:
+def _metrics_of(registry: CollectorRegistry, buckets: Sequence[float] | None) -> Metrics:
     with _lock:
         found = _metrics.get(registry)
         if found is None:
-            found = _metrics[registry] = _Metrics(registry, _BUCKETS if buckets is None else buckets)
+            found = _metrics[registry] = Metrics(registry, _BUCKETS if buckets is None else buckets)
         elif buckets is not None and tuple(buckets) != found.buckets:
             raise ValueError(
                 f"buckets of this registry are {found.buckets!r} already, got {tuple(buckets)!r}; "
@@ -110,7 +129,10 @@ class PrometheusSubscriber:
     `backoff_seconds{task, cause}` (summary), `tasks_registered`, `tasks_running{task}`,
     `tasks_finished_total{task, outcome}`, `tasks_rejected_total{task, rejection}`, `tasks_stuck_total`,
     `shutdowns_total`, `events_total{kind}`, `events_dropped_total{subscriber}`,
-    `subscriber_failures_total{subscriber}`.
+    `subscriber_failures_total{subscriber}`. Of flows: `flow_runs_total{flow, outcome}` (succeeded, failed,
+    canceled), `flow_run_duration_seconds{flow}` (histogram), `flows_running{flow}`, `flows_tripped{flow}`,
+    `flow_trips_total{flow}`, `flow_ticks_skipped_total{flow, reason}`, `flow_backoff_seconds{flow}` (summary),
+    `flow_task_retries_total{state}`, which has no flow, as each direct run of a workflow has a name of its own.
 
     Several subscribers may share a registry: their numbers add up. Dropped events are missing from the
     counters, and the gauges recover when the task is removed.
@@ -125,8 +147,9 @@ class PrometheusSubscriber:
     ) -> None:
         """Register the metrics, unless that was done.
 
-        registry: None takes that of prometheus_client.  group: turns a task's name into the label
-        `task`; give one when names are made up without end, for each label is kept for ever.
+        registry: None takes that of prometheus_client.  group: turns the name of a task into the label
+        `task`, the id of a flow into `flow`; give one when names are made up without end, for each label is
+        kept for ever.
         buckets: upper bounds of the histogram in seconds, rising.
         Raises ValueError when the registry has the metrics with other buckets, or foreign ones of these names.
         """
@@ -137,6 +160,7 @@ class PrometheusSubscriber:
         self._running: dict[int, str] = {}  # label of the task
         self._timed_out: dict[int, int] = {}  # attempt; an error in its closers is no second end
         self._overrunning: dict[int, int] = {}  # attempt
+        self._flows: FlowCounts | None = None
 
     def __call__(self, event: Event) -> None:
         """Count an event. Runs on the delivery thread."""
@@ -155,8 +179,19 @@ class PrometheusSubscriber:
                 metrics.stuck.inc(len(stuck))
             case ShutdownCompleted():
                 metrics.shutdowns.inc()
+                if self._flows is not None:
+                    self._flows.forget()
+            case _ if hasattr(event, "flow_id"):  # whose layer is loaded already
+                self._count_flow(event)
             case _:
                 pass
+
+    def _count_flow(self, event: Event) -> None:
+        if self._flows is None:
+            from supervisor.subscribers.prometheus_flows import FlowCounts
+
+            self._flows = FlowCounts(self._metrics, self._group)
+        self._flows.count(event)
 
     def _count(self, event: TaskEvent, number: int, task: str) -> None:
         metrics = self._metrics

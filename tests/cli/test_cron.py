@@ -98,7 +98,7 @@ def test_a_schedule_that_never_fires_is_exit_code_1(
 def test_a_refusal_has_the_words_of_the_library_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], expression: str, zone: str
 ) -> None:
-    with pytest.raises(ValueError, match="cron expression|tz") as refused:
+    with pytest.raises(ValueError, match=r"cron expression|tz") as refused:
         next_fire(expression, datetime(2026, 11, 30, tzinfo=UTC), zone)
     assert shown(capsys, expression, "--tz", zone, code=2) == [f"error: {refused.value}"]
 

@@ -24,8 +24,9 @@ from supervisor import (
     TaskContext,
     TaskSpec,
 )
+from supervisor.flows import Scheduler, Workflow
 from supervisor.subscribers import JsonlSubscriber
-from supervisor.testing import EventRecorder
+from supervisor.testing import EventRecorder, VirtualClock
 from tests.programs import run_code
 
 NOON = datetime(2000, 1, 1, 12, tzinfo=UTC)
@@ -224,3 +225,23 @@ def test_an_error_with_a_long_text_is_one_line(tmp_path: Path) -> None:
     with JsonlSubscriber(tmp_path / "events.jsonl") as subscriber:
         subscriber(event)
     assert lines(tmp_path / "events.jsonl") == [event.to_dict()]
+
+
+def test_events_of_flows_are_written_as_they_are(clock: VirtualClock, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    with JsonlSubscriber(file) as subscriber:
+        scheduler = Scheduler(clock=clock, subscribers=[subscriber])
+        scheduler.every("f", Workflow().register(1, lambda: 2).add_exit_state(2), 1, 60.0)
+        with scheduler.start():
+            clock.advance(1.0)
+    told = [event for event in lines(file) if event.get("flow_id") == "f"]
+    assert [event["kind"] for event in told] == [
+        "flow_scheduled",
+        "flow_started",
+        "state_entered",
+        "state_entered",
+        "flow_succeeded",
+        "flow_scheduled",
+    ]
+    assert told[-1]["next_fire"] == "2000-01-01T00:01:00+00:00"
+    assert (told[-2]["run"], told[-2]["exit_state"]) == (1, "2")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import supervisor as api
+import supervisor.flows as flows_api
 from supervisor import (
     AttemptFailed,
     AttemptStarting,
@@ -28,6 +29,7 @@ from supervisor import (
     TaskFinished,
     TaskSpec,
 )
+from supervisor.flows import Scheduler, StateEntered, Workflow
 from supervisor.subscribers import LogSubscriber
 from supervisor.testing import VirtualClock
 from tests.programs import run_code
@@ -57,6 +59,14 @@ VALUES: dict[str, Any] = {
     "stuck": (StuckTask("a", 1, "stack"), StuckTask("b", 2, "stack")),
     "subscriber": "s",
     "dropped": 4,
+    "flow_id": "f",
+    "run": 5,
+    "next_fire": NOON,
+    "until": NOON,
+    "streak": 2,
+    "exit_state": "S.DONE",
+    "index": 3,
+    "resource": "db",
 }
 
 
@@ -97,11 +107,31 @@ LINES = {
     "grace_exceeded": (WARNING, "grace exceeded, stuck tasks: 'a', 'b'"),
     "subscriber_failed": (ERROR, "subscriber 's' failed: ValueError: boom"),
     "events_dropped": (WARNING, "subscriber 's' lost 4 events"),
+    "flow_scheduled": (DEBUG, "flow 'f' fires next at 2000-01-01 12:00:00+00:00"),
+    "flow_started": (DEBUG, "flow 'f' run 5 starts (failure)"),
+    "flow_skipped": (DEBUG, "flow 'f' skipped a tick (why)"),
+    "flow_succeeded": (INFO, "flow 'f' run 5 succeeded in 1.500 s: S.DONE"),
+    "flow_failed": (WARNING, "flow 'f' run 5 failed after 1.500 s, failures in a row: 2: ValueError: boom"),
+    "flow_backoff": (DEBUG, "flow 'f' waits 0.250 s, failures in a row: 2"),
+    "flow_tripped": (
+        ERROR,
+        "flow 'f' tripped and waits for a reset, failures in a row: 2: ValueError: boom",
+    ),
+    "flow_reset": (INFO, "flow 'f' reset"),
+    "flow_canceled": (INFO, "flow 'f' run 5 canceled after 1.500 s"),
+    "state_entered": (DEBUG, "flow 'f' enters idle"),
+    "flow_task_retrying": (
+        WARNING,
+        "flow 'f' state idle task 't' attempt 2 failed, again in 0.250 s: ValueError: boom",
+    ),
+    "branch_finished": (DEBUG, "flow 'f' state idle branch 3 't' finished in 1.500 s: ValueError: boom"),
+    "resource_failed": (ERROR, "flow 'f' resource 'db' failed in its tear-down: ValueError: boom"),
 }
 CLASSES = {
     cls.kind: cls
-    for name in api.__all__
-    if isinstance(cls := getattr(api, name), type) and issubclass(cls, Event) and cls is not Event
+    for module in (api, flows_api)
+    for name in module.__all__
+    if isinstance(cls := getattr(module, name), type) and issubclass(cls, Event) and cls is not Event
 }
 
 
@@ -254,4 +284,50 @@ def test_a_story_is_told_in_order(
         (INFO, "task 't' removed"),
         (INFO, "shutdown requested"),
         (INFO, "shutdown completed"),
+    ]
+
+
+def test_a_flow_is_told_in_order(
+    caplog: pytest.LogCaptureFixture, clock: VirtualClock, supervisor: Supervisor
+) -> None:
+    caplog.set_level(DEBUG, "supervisor.events")
+    broken = True
+
+    def look() -> str:
+        clock.sleep(0.5)
+        if broken:
+            raise Fail("boom")
+        return "done"
+
+    supervisor.subscribe(LogSubscriber(levels={StateEntered: 5}))
+    scheduler = Scheduler(supervisor=supervisor)
+    workflow = Workflow().register("look", look).add_exit_state("done")
+    scheduler.every("f", workflow, "look", 10.0)
+    scheduler.set_backoff("f", BackoffPolicy.constant(2.0), streak_limit=2)
+    running = scheduler.start()
+    clock.advance(12.0)
+    broken = False
+    running.reset_flow("f")
+    running.trigger("f")
+    clock.advance(1.0)
+    told = [
+        (record.levelno, record.getMessage().split(" (in ")[0])
+        for record in caplog.records
+        if record.getMessage().startswith("flow")
+    ]
+    assert told == [
+        (DEBUG, "flow 'f' fires next at 2000-01-01 00:00:00+00:00"),
+        (DEBUG, "flow 'f' run 1 starts (schedule)"),
+        (WARNING, "flow 'f' run 1 failed after 0.500 s, failures in a row: 1: boom"),
+        (DEBUG, "flow 'f' waits 2.000 s, failures in a row: 1"),
+        (DEBUG, "flow 'f' fires next at 2000-01-01 00:00:10.500000+00:00"),
+        (DEBUG, "flow 'f' run 2 starts (schedule)"),
+        (WARNING, "flow 'f' run 2 failed after 0.500 s, failures in a row: 2: boom"),
+        (ERROR, "flow 'f' tripped and waits for a reset, failures in a row: 2: boom"),
+        (DEBUG, "flow 'f' fires next at 2000-01-01 00:00:21+00:00"),
+        (INFO, "flow 'f' reset"),
+        (DEBUG, "flow 'f' fires next at 2000-01-01 00:00:21+00:00"),
+        (DEBUG, "flow 'f' run 3 starts (trigger)"),
+        (INFO, "flow 'f' run 3 succeeded in 0.500 s: 'done'"),
+        (DEBUG, "flow 'f' fires next at 2000-01-01 00:00:22.500000+00:00"),
     ]

@@ -28,6 +28,15 @@ from supervisor import (
     TaskFinished,
     TaskSpec,
 )
+from supervisor.flows import (
+    FlowStarted,
+    FlowSucceeded,
+    JoinConfig,
+    JoinStrategy,
+    Scheduler,
+    StateEntered,
+    Workflow,
+)
 from supervisor.subscribers import OpenTelemetrySubscriber
 from supervisor.testing import VirtualClock
 
@@ -323,3 +332,134 @@ def test_without_an_sdk_it_does_no_harm(supervisor: Supervisor) -> None:
     assert supervisor.add(TaskSpec.once("t", lambda: 1)).wait().ok
     supervisor.shutdown()
     assert subscriber._runs == {}
+
+
+def flow_spans(exporter: InMemorySpanExporter) -> list[ReadableSpan]:
+    """The spans of flows, in the order of their starts, roots first."""
+    spans = [span for span in exporter.get_finished_spans() if span.name.startswith(("flow", "state"))]
+    return sorted(spans, key=lambda span: (span.start_time or 0, span.parent is not None, span.end_time or 0))
+
+
+def test_a_run_of_a_flow_is_a_root_span_and_its_states_are_its_children(
+    clock: VirtualClock,
+    exporter: InMemorySpanExporter,
+    subscriber: OpenTelemetrySubscriber,
+    supervisor: Supervisor,
+) -> None:
+    steps = iter([Fail("boom"), None])
+
+    def look() -> str:
+        clock.sleep(0.5)
+        if (error := next(steps)) is not None:
+            raise error
+        return "work"
+
+    supervisor.subscribe(subscriber)
+    workflow = (
+        Workflow()
+        .register("look", look, max_retries=1, backoff=BackoffPolicy.constant(1.0))
+        .register_split("work", [lambda: clock.sleep(2.0)], JoinConfig(JoinStrategy.ALL, "done"))
+        .add_exit_state("done")
+    )
+    scheduler = Scheduler(supervisor=supervisor)
+    scheduler.every("f", workflow, "look", 60.0)
+    scheduler.start()
+    clock.advance(10.0)
+    root, look_span, work_span, done_span = flow_spans(exporter)
+    assert [(span.name, times(span)) for span in (root, look_span, work_span, done_span)] == [
+        ("flow f", (0.0, 4.0)),
+        ("state 'look'", (0.0, 2.0)),
+        ("state 'work'", (2.0, 4.0)),
+        ("state 'done'", (4.0, 4.0)),
+    ]
+    assert root.parent is None
+    assert {span.parent.span_id for span in (look_span, work_span, done_span) if span.parent} == {
+        root.context.span_id
+    }
+    assert dict(root.attributes or {}) == {
+        "supervisor.flow": "f",
+        "supervisor.run": 1,
+        "supervisor.cause": "schedule",
+        "supervisor.result": "succeeded",
+        "supervisor.exit_state": "'done'",
+    }
+    assert dict(look_span.attributes or {}) == {"supervisor.flow": "f", "supervisor.state": "'look'"}
+    [(name, second, retry)] = told(look_span)
+    assert (name, second, retry["attempt"], retry["delay"]) == ("flow_task_retrying", 0.5, 1, 1.0)
+    [(name, second, branch)] = told(work_span)
+    assert (name, second, branch["index"], branch["duration"]) == ("branch_finished", 4.0, 0, 2.0)
+
+
+def test_a_failed_run_and_the_state_it_failed_in_have_the_status_error(
+    clock: VirtualClock,
+    exporter: InMemorySpanExporter,
+    subscriber: OpenTelemetrySubscriber,
+    supervisor: Supervisor,
+) -> None:
+    def look() -> str:
+        raise Fail("boom")
+
+    supervisor.subscribe(subscriber)
+    scheduler = Scheduler(supervisor=supervisor)
+    scheduler.every("f", Workflow().register("look", look).add_exit_state("done"), "look", 60.0)
+    scheduler.start()
+    clock.advance(1.0)
+    for span in (spans := flow_spans(exporter)):
+        assert span.status.status_code is StatusCode.ERROR
+        assert (span.status.description or "").startswith("boom (in flow 'f', state 'look'")
+    assert [span.name for span in spans] == ["flow f", "state 'look'"]
+    assert (spans[0].attributes or {})["supervisor.result"] == "failed"
+    assert (spans[0].attributes or {})["supervisor.streak"] == 1
+
+
+def test_a_canceled_run_is_no_error(
+    clock: VirtualClock,
+    exporter: InMemorySpanExporter,
+    subscriber: OpenTelemetrySubscriber,
+    supervisor: Supervisor,
+) -> None:
+    supervisor.subscribe(subscriber)
+    scheduler = Scheduler(supervisor=supervisor)
+    scheduler.every("f", lambda _, run: run.token.wait(), interval=60.0)
+    running = scheduler.start()
+    clock.advance(1.0)
+    running.cancel_flow("f")
+    clock.advance(1.0)
+    [span] = flow_spans(exporter)
+    assert (times(span), span.status.status_code) == ((0.0, 1.0), StatusCode.UNSET)
+    assert (span.attributes or {})["supervisor.result"] == "canceled"
+
+
+FLOW = {"flow_id": "f"}
+
+
+def test_a_run_whose_start_was_lost_is_placed_by_its_duration(
+    exporter: InMemorySpanExporter, subscriber: OpenTelemetrySubscriber
+) -> None:
+    subscriber(event(StateEntered, 4.0, state="S.A", **FLOW))
+    subscriber(event(FlowSucceeded, 5.0, run=7, duration=1.5, exit_state=None, **FLOW))
+    [span] = exporter.get_finished_spans()
+    assert (span.name, times(span)) == ("flow f", (3.5, 5.0))
+
+
+def test_a_run_whose_end_was_lost_is_closed_by_the_next_or_at_the_shutdown(
+    exporter: InMemorySpanExporter, subscriber: OpenTelemetrySubscriber
+) -> None:
+    subscriber(event(FlowStarted, 1.0, run=1, cause="schedule", **FLOW))
+    subscriber(event(StateEntered, 1.0, state="S.A", **FLOW))
+    subscriber(event(FlowStarted, 3.0, run=2, cause="schedule", **FLOW))
+    subscriber(event(ShutdownCompleted, 4.0))
+    assert [(span.name, times(span)) for span in flow_spans(exporter)] == [
+        ("flow f", (1.0, 3.0)),
+        ("state S.A", (1.0, 3.0)),
+        ("flow f", (3.0, 4.0)),
+    ]
+
+
+def test_a_direct_run_has_no_spans(
+    clock: VirtualClock, exporter: InMemorySpanExporter, subscriber: OpenTelemetrySubscriber
+) -> None:
+    workflow = Workflow().register("look", lambda: "done").add_exit_state("done")
+    workflow.run("look", subscribers=[subscriber], clock=clock)
+    subscriber.close()
+    assert exporter.get_finished_spans() == ()

@@ -32,8 +32,10 @@ from supervisor import (
     TaskRemoved,
     TaskSpec,
 )
+from supervisor.flows import FlowStarted, FlowSucceeded, FlowTrippedEvent, Scheduler, Workflow
 from supervisor.subscribers import PrometheusSubscriber
 from supervisor.testing import VirtualClock
+from tests.programs import run_code
 
 NOON = datetime(2000, 1, 1, 12, tzinfo=UTC)
 
@@ -308,4 +310,126 @@ def test_names_follow_the_rules_of_prometheus(registry: CollectorRegistry) -> No
     assert {family.name.split("_")[0] for family in families} == {"supervisor"}
     assert all(family.documentation.endswith(".") for family in families)
     units = {family.name for family in families if family.type in ("histogram", "summary")}
-    assert units == {"supervisor_attempt_duration_seconds", "supervisor_backoff_seconds"}
+    assert units == {
+        "supervisor_attempt_duration_seconds",
+        "supervisor_backoff_seconds",
+        "supervisor_flow_run_duration_seconds",
+        "supervisor_flow_backoff_seconds",
+    }
+
+
+class Flaky:
+    """A flow of one state that takes half a second, and fails while it is broken."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.broken = True
+
+    def __call__(self) -> str:
+        self.clock.sleep(0.5)
+        if self.broken:
+            raise Fail("boom")
+        return "done"
+
+
+def flows_of(registry: CollectorRegistry) -> dict[str, float]:
+    return {
+        name.removeprefix("supervisor_"): value
+        for name, value in without_events(registry).items()
+        if name.startswith("supervisor_flow") and "_bucket" not in name
+    }
+
+
+def test_a_flow_shows_its_runs_by_outcome_its_trips_and_what_it_is(
+    clock: VirtualClock, supervisor: Supervisor, registry: CollectorRegistry
+) -> None:
+    supervisor.subscribe(PrometheusSubscriber(registry))
+    look = Flaky(clock)
+    scheduler = Scheduler(supervisor=supervisor)
+    scheduler.every("f", Workflow().register("look", look).add_exit_state("done"), "look", 1.0)
+    scheduler.set_backoff("f", BackoffPolicy(initial=2.0, jitter=Jitter.NONE), streak_limit=2)
+    running = scheduler.start()
+
+    clock.advance(0.25)
+    assert flows_of(registry) == {"flows_running{flow=f}": 1.0}
+    clock.advance(3.75)  # runs from 0 and from 2.5, tripped at 3.0, a tick skipped at 4.0
+    failed = {
+        "flow_runs_total{flow=f,outcome=failed}": 2.0,
+        "flow_backoff_seconds_count{flow=f}": 1.0,
+        "flow_backoff_seconds_sum{flow=f}": 2.0,
+        "flow_trips_total{flow=f}": 1.0,
+        "flow_ticks_skipped_total{flow=f,reason=tripped}": 1.0,
+    }
+    assert flows_of(registry) == failed | {
+        "flow_run_duration_seconds_count{flow=f}": 2.0,
+        "flow_run_duration_seconds_sum{flow=f}": 1.0,
+        "flows_tripped{flow=f}": 1.0,
+    }
+    look.broken = False
+    running.reset_flow("f")
+    clock.advance(0.75)
+    running.trigger("f")
+    clock.advance(0.25)
+    running.cancel_flow("f")
+    clock.advance(0.25)
+    assert flows_of(registry) == failed | {
+        "flow_run_duration_seconds_count{flow=f}": 4.0,
+        "flow_run_duration_seconds_sum{flow=f}": 2.0,
+        "flow_runs_total{flow=f,outcome=succeeded}": 1.0,
+        "flow_runs_total{flow=f,outcome=canceled}": 1.0,
+    }
+
+
+def test_a_tripped_flow_is_forgotten_at_the_shutdown(
+    clock: VirtualClock, supervisor: Supervisor, registry: CollectorRegistry
+) -> None:
+    supervisor.subscribe(PrometheusSubscriber(registry))
+    scheduler = Scheduler(supervisor=supervisor)
+    scheduler.every("f", Flaky(clock), interval=10.0)
+    scheduler.set_backoff("f", streak_limit=1)
+    scheduler.start()
+    clock.advance(1.0)
+    assert flows_of(registry)["flows_tripped{flow=f}"] == 1.0
+    supervisor.shutdown()
+    assert "flows_tripped{flow=f}" not in flows_of(registry)
+
+
+def test_lost_and_repeated_events_of_a_flow_move_no_gauge_for_ever(registry: CollectorRegistry) -> None:
+    subscriber = PrometheusSubscriber(registry, group=str.upper)
+    for _ in range(2):
+        subscriber(event(FlowStarted, flow_id="f", run=1, cause="schedule"))
+        subscriber(event(FlowTrippedEvent, flow_id="f", streak=1, error="boom"))
+    assert (flows_of(registry)["flows_running{flow=F}"], flows_of(registry)["flows_tripped{flow=F}"]) == (
+        1,
+        1,
+    )
+    subscriber(event(FlowStarted, flow_id="f", run=2, cause="schedule"))
+    for _ in range(2):
+        subscriber(event(FlowSucceeded, flow_id="f", run=2, duration=1.0, exit_state=None))
+    assert {name for name in flows_of(registry) if name.startswith("flows_")} == set()
+
+
+def test_retries_in_a_direct_run_are_counted_by_state(
+    clock: VirtualClock, registry: CollectorRegistry
+) -> None:
+    steps = iter([Fail("one"), Fail("two"), None])
+
+    def look() -> str:
+        if (error := next(steps)) is not None:
+            raise error
+        return "done"
+
+    workflow = Workflow().register("look", look, max_retries=2).add_exit_state("done")
+    workflow.run("look", subscribers=[PrometheusSubscriber(registry)], clock=clock)
+    assert flows_of(registry) == {"flow_task_retries_total{state='look'}": 2.0}
+
+
+def test_tasks_alone_do_not_load_the_layer_of_flows() -> None:
+    code = (
+        "import sys\nfrom datetime import UTC, datetime\nfrom supervisor import TaskAdded\n"
+        "from supervisor.subscribers import LogSubscriber, OpenTelemetrySubscriber, PrometheusSubscriber\n"
+        "event = TaskAdded(seq=1, at=datetime.now(UTC), task_id=1, task='t')\n"
+        "for each in (LogSubscriber(), OpenTelemetrySubscriber(), PrometheusSubscriber()): each(event)\n"
+        "print('supervisor.flows' in sys.modules)"
+    )
+    assert run_code(code).stdout == "False\n"
