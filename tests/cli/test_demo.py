@@ -117,7 +117,9 @@ def test_a_terminal_gets_a_table_that_is_redrawn_in_place(demo: Demo) -> None:
     assert screen.cursor_shown
     *pictures, wiped = screen.pictures
     assert 5 <= len(pictures) <= 8 * 2.5, "no more than eight redraws a second"
-    assert len({len(picture) for picture in pictures[3:]}) == 1, "with all its rows it keeps its height"
+    heights = [len(picture) for picture in pictures]
+    assert heights == sorted(heights), "it never shrinks"
+    assert len(set(heights)) <= 4, "and grows only with its rows: none, the tasks, the flow, the dispatcher"
     assert all(picture[0] == pictures[0][0] for picture in pictures), "nothing above it moves"
     last = "\n".join(pictures[-1])
     for shown in (
