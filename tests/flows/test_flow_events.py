@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -186,7 +187,7 @@ def test_numbers_of_events_are_a_total_order_and_every_event_is_json(
     for number in range(20):
         kinds = [each for each in story(recorder, f"{number}") if each != "flow_scheduled"]
         assert kinds.count("flow_started") == kinds.count("flow_succeeded") + kinds.count("flow_failed")
-        for first, second in zip(kinds[::1], kinds[1::1], strict=False):
+        for first, second in pairwise(kinds):
             if first == "flow_started":
                 assert second in ("flow_succeeded", "flow_failed")
             if first == "flow_failed":
