@@ -67,7 +67,9 @@ def test_after_a_failure_what_had_finished_is_undone_last_first(clock: VirtualCl
 
 
 @pytest.mark.parametrize("position", range(6))
-def test_a_failure_at_any_place_undoes_exactly_what_stands_before_it(clock: VirtualClock, position: int) -> None:
+def test_a_failure_at_any_place_undoes_exactly_what_stands_before_it(
+    clock: VirtualClock, position: int
+) -> None:
     saga = Saga(clock)
     for n in range(5):
         if n == position:
@@ -155,7 +157,10 @@ def test_a_task_with_compensate_that_gives_no_pair_is_told_so(clock: VirtualCloc
 
 def test_what_led_to_an_exit_state_is_never_undone(clock: VirtualClock) -> None:
     undone: list[Any] = []
-    assert Walk(clock, one(lambda: (S.DONE, 1), compensate=lambda res, v: undone.append(v))).finish().result is S.DONE
+    assert (
+        Walk(clock, one(lambda: (S.DONE, 1), compensate=lambda res, v: undone.append(v))).finish().result
+        is S.DONE
+    )
     assert undone == []
 
 
@@ -197,7 +202,9 @@ def test_after_every_kind_of_failure_it_is_undone_and_the_original_error_surface
     clock: VirtualClock, last: dict[str, Any], kind: type[BaseException]
 ) -> None:
     undone: list[Any] = []
-    workflow = one(lambda: (S.B, 1), compensate=lambda res, v: undone.append(v)).register(S.B, **{"backoff": None, **last})
+    workflow = one(lambda: (S.B, 1), compensate=lambda res, v: undone.append(v)).register(
+        S.B, **{"backoff": None, **last}
+    )
     assert type(failure(clock, workflow)) is kind
     assert undone == [1]
 
@@ -222,7 +229,9 @@ def test_a_cancel_undoes_at_once_what_had_finished(clock: VirtualClock) -> None:
     assert times == [2.0]
 
 
-def test_a_cancel_during_a_body_that_finishes_undoes_that_too_and_nothing_follows(clock: VirtualClock) -> None:
+def test_a_cancel_during_a_body_that_finishes_undoes_that_too_and_nothing_follows(
+    clock: VirtualClock,
+) -> None:
     undone, later, token = list[Any](), list[Any](), CancelToken(clock=clock)
     workflow = one(lambda: clock.sleep(5.0) or (S.B, "deaf"), compensate=lambda res, v: undone.append(v))
     workflow.register(S.B, lambda: later.append(1) or S.DONE)
@@ -236,7 +245,9 @@ def test_a_cancel_during_a_body_that_finishes_undoes_that_too_and_nothing_follow
 
 def test_the_total_timeout_undoes_what_had_finished(clock: VirtualClock) -> None:
     times: list[float] = []
-    workflow = one(lambda: (S.B, 1), compensate=lambda res, v: times.append(clock.monotonic())).with_total_timeout(5.0)
+    workflow = one(
+        lambda: (S.B, 1), compensate=lambda res, v: times.append(clock.monotonic())
+    ).with_total_timeout(5.0)
     error = failure(clock, workflow.register(S.B, lambda res, run: run.token.sleep(60)))
     assert type(error) is FlowTimeout
     assert times == [5.0]
@@ -244,7 +255,9 @@ def test_the_total_timeout_undoes_what_had_finished(clock: VirtualClock) -> None
 
 def test_a_body_that_returned_after_its_own_deadline_has_not_finished(clock: VirtualClock) -> None:
     undone: list[Any] = []
-    workflow = one(lambda: clock.sleep(5.0) or (S.DONE, 1), compensate=lambda res, v: undone.append(v), timeout=2.0)
+    workflow = one(
+        lambda: clock.sleep(5.0) or (S.DONE, 1), compensate=lambda res, v: undone.append(v), timeout=2.0
+    )
     assert type(failure(clock, workflow)) is FlowTimeout
     assert undone == []
 
@@ -259,7 +272,9 @@ def test_once_begun_undoing_goes_on_to_its_end_whatever_is_asked(clock: VirtualC
 
         return undo
 
-    workflow = one(lambda: (S.B, 1), compensate=slowly("a")).register(S.B, lambda: (S.C, 1), compensate=slowly("b"))
+    workflow = one(lambda: (S.B, 1), compensate=slowly("a")).register(
+        S.B, lambda: (S.C, 1), compensate=slowly("b")
+    )
     walk = Walk(clock, workflow.register(S.C, boom).with_total_timeout(5.0), token=token)
     clock.advance(7.0)
     token.cancel()
@@ -285,7 +300,9 @@ def test_it_is_undone_before_the_resources_are_torn_down(clock: VirtualClock) ->
 # -- undoing that fails
 
 
-def test_a_failing_compensation_is_told_with_the_original_error_and_the_rest_goes_on(clock: VirtualClock) -> None:
+def test_a_failing_compensation_is_told_with_the_original_error_and_the_rest_goes_on(
+    clock: VirtualClock,
+) -> None:
     lost = OSError("no way back")
     saga = Saga(clock).step("a", "b").step("b", "c", fails=lost).step("c", "d").plain("d", boom)
     error = failure(clock, saga.workflow, initial="a")
@@ -303,7 +320,9 @@ def test_a_failing_compensation_is_told_with_the_original_error_and_the_rest_goe
 @pytest.mark.parametrize(
     "lost", [ValueError("x"), Fatal("x"), KeyboardInterrupt(), SystemExit(1), Canceled(), GeneratorExit()]
 )
-def test_whatever_a_compensation_raises_the_others_still_run(clock: VirtualClock, lost: BaseException) -> None:
+def test_whatever_a_compensation_raises_the_others_still_run(
+    clock: VirtualClock, lost: BaseException
+) -> None:
     saga = Saga(clock).step("a", "b").step("b", "c", fails=lost).plain("c", boom)
     error = failure(clock, saga.workflow, initial="a")
     assert type(error) is CompensationFailed
@@ -313,12 +332,16 @@ def test_whatever_a_compensation_raises_the_others_still_run(clock: VirtualClock
 
 def test_every_failure_is_listed_in_the_order_of_undoing(clock: VirtualClock) -> None:
     first, second = ValueError("1"), ValueError("2")
-    saga = Saga(clock).step("a", "b", fails=second).step("b", "c").step("c", "d", fails=first).plain("d", boom)
+    saga = (
+        Saga(clock).step("a", "b", fails=second).step("b", "c").step("c", "d", fails=first).plain("d", boom)
+    )
     assert failure(clock, saga.workflow, initial="a").failures == [("c", first), ("a", second)]
 
 
 @pytest.mark.parametrize("why", ["cancel", "timeout"])
-def test_a_failing_compensation_after_a_stop_keeps_the_stop_as_the_original(clock: VirtualClock, why: str) -> None:
+def test_a_failing_compensation_after_a_stop_keeps_the_stop_as_the_original(
+    clock: VirtualClock, why: str
+) -> None:
     def lost(res: Any, value: Any) -> None:
         raise OSError("no way back")
 

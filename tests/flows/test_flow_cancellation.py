@@ -110,7 +110,9 @@ def test_a_canceled_run_is_no_flow_error_and_no_exception(clock: VirtualClock) -
     assert not isinstance(walk.error, Exception)
 
 
-def test_nothing_follows_a_body_that_finishes_although_canceled(clock: VirtualClock, recorder: EventRecorder) -> None:
+def test_nothing_follows_a_body_that_finishes_although_canceled(
+    clock: VirtualClock, recorder: EventRecorder
+) -> None:
     later: list[int] = []
     workflow = one(lambda: clock.sleep(5.0) or S.B).register(S.B, lambda: later.append(1) or S.DONE)
     walk = canceled_at(clock, 2.0, workflow, subscribers=[recorder])

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor import Canceled, Fail, Fatal, SupervisorError
-from supervisor import flows
+from supervisor import Canceled, Fail, Fatal, SupervisorError, flows
 from supervisor.flows import (
     CircuitBreaker,
     CircuitOpen,
@@ -75,12 +74,20 @@ def fails() -> Any:
 WAYS: dict[str, tuple[Callable[[], Workflow], type[BaseException], int]] = {
     "retries": (lambda: two(fails, max_retries=2), RetryExhausted, 3),
     "timeout": (lambda: two(lambda res, run: run.token.sleep(9), timeout=1.0), FlowTimeout, 1),
-    "timeouts": (lambda: two(lambda res, run: run.token.sleep(9), timeout=1.0, max_retries=1), FlowTimeout, 2),
+    "timeouts": (
+        lambda: two(lambda res, run: run.token.sleep(9), timeout=1.0, max_retries=1),
+        FlowTimeout,
+        2,
+    ),
     "breaker": (lambda: two(lambda: S.DONE, breaker=opened()), CircuitOpen, 0),
     "unknown": (lambda: two(lambda: S.OTHER), FlowError, 1),
     "none": (lambda: two(lambda: None), FlowError, 1),
     "unknown after a retry": (lambda: two(Scripted(Fail("no"), S.OTHER), max_retries=1), FlowError, 2),
-    "join": (lambda: two(None).register_split(S.B, [fails], JoinConfig(JoinStrategy.ALL, S.C)), JoinFailed, 1),
+    "join": (
+        lambda: two(None).register_split(S.B, [fails], JoinConfig(JoinStrategy.ALL, S.C)),
+        JoinFailed,
+        1,
+    ),
     "compensation": (lambda: two(fails, undo=fails), CompensationFailed, 1),
 }
 
@@ -115,8 +122,12 @@ def test_the_total_timeout_carries_where_the_run_was(clock: VirtualClock) -> Non
     assert str(error).count("S.A > S.B") == 1
 
 
-@pytest.mark.parametrize("own", [ValueError("boom"), Fatal("boom"), KeyboardInterrupt(), SystemExit(2), Canceled()])
-def test_an_error_of_the_users_surfaces_unchanged_with_one_note(clock: VirtualClock, own: BaseException) -> None:
+@pytest.mark.parametrize(
+    "own", [ValueError("boom"), Fatal("boom"), KeyboardInterrupt(), SystemExit(2), Canceled()]
+)
+def test_an_error_of_the_users_surfaces_unchanged_with_one_note(
+    clock: VirtualClock, own: BaseException
+) -> None:
     text = str(own)
     error = failure(clock, two(Scripted(own)))
     assert error is own
@@ -126,22 +137,21 @@ def test_an_error_of_the_users_surfaces_unchanged_with_one_note(clock: VirtualCl
     assert note.endswith("state S.B, attempt 1, path S.A > S.B")
 
 
-def test_one_error_object_that_is_raised_again_at_the_same_place_has_its_note_once(clock: VirtualClock) -> None:
+def test_one_error_object_that_is_raised_again_at_the_same_place_has_its_note_once(
+    clock: VirtualClock,
+) -> None:
     own = ValueError("again and again")
-
-    def branches(n: int) -> Workflow:
-        return Split(JoinStrategy.partial(n), [Scripted(own) for _ in range(n)]).workflow
 
     Split(JoinStrategy.partial(3), [Scripted(own) for _ in range(3)]).walk(clock)
     assert len(own.__notes__) == 1
 
 
 def test_an_error_without_room_for_notes_surfaces_all_the_same(clock: VirtualClock) -> None:
-    class Closed(Exception):
+    class ClosedError(Exception):
         def add_note(self, note: str) -> None:
             raise TypeError("no notes")
 
-    assert isinstance(failure(clock, one(Scripted(Closed()))), Closed)
+    assert isinstance(failure(clock, one(Scripted(ClosedError()))), ClosedError)
 
 
 def test_an_error_from_a_workflow_inside_a_workflow_tells_the_inner_place(clock: VirtualClock) -> None:
@@ -221,7 +231,9 @@ def test_a_hostile_state_spoils_no_text(clock: VirtualClock) -> None:
 
 
 @pytest.mark.parametrize("router", [False, True])
-def test_a_router_that_names_an_unknown_state_fails_in_the_same_way(clock: VirtualClock, router: bool) -> None:
+def test_a_router_that_names_an_unknown_state_fails_in_the_same_way(
+    clock: VirtualClock, router: bool
+) -> None:
     workflow = Workflow().add_exit_state(S.DONE)
     (workflow.register_router if router else workflow.register)(S.A, lambda: S.OTHER)
     assert "OTHER" in str(failure(clock, workflow))

@@ -145,7 +145,9 @@ def test_a_join_decides_as_soon_as_and_not_before_the_rest_can_change_nothing(
             failed += not outcomes[done - 1]
         left = total - done
         now = satisfied(strategy, total, succeeded, failed)
-        still = any(satisfied(strategy, total, succeeded + good, failed + left - good) for good in range(left + 1))
+        still = any(
+            satisfied(strategy, total, succeeded + good, failed + left - good) for good in range(left + 1)
+        )
         expected: Literal["go", "fail", "wait"] = "go" if now else "wait" if still else "fail"
         assert verdict(strategy, total, succeeded, failed, late=False) == expected
         if expected != "wait":

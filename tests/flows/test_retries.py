@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_the_default_backoff_stays_within_a_tenth_of_its_base(clock: VirtualCloc
         raise ValueError
 
     failure(clock, one(body, max_retries=12))
-    delays = [later - sooner for sooner, later in zip(starts, starts[1:], strict=False)]
+    delays = [later - sooner for sooner, later in pairwise(starts)]
     for number, delay in enumerate(delays):
         base = min(0.1 * 2**number, 30.0)
         assert 0.9 * base - 1e-9 <= delay <= 1.1 * base + 1e-9
@@ -112,7 +113,9 @@ def test_a_state_that_is_entered_again_has_all_its_retries_again(clock: VirtualC
 # -- which errors
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), Fail("x"), Timeout("x"), OSError(5, "io"), StopIteration("x")])
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), Fail("x"), Timeout("x"), OSError(5, "io"), StopIteration("x")]
+)
 def test_any_exception_is_retried(clock: VirtualClock, error: Exception) -> None:
     body = Scripted(error, S.DONE)
     assert Walk(clock, one(body, max_retries=1)).finish().result is S.DONE
@@ -171,7 +174,9 @@ def test_an_attempt_that_takes_too_long_is_a_flow_timeout(clock: VirtualClock) -
 
 
 def test_after_retries_the_timeout_is_retry_exhausted_and_a_flow_timeout(clock: VirtualClock) -> None:
-    error = failure(clock, one(lambda res, run: run.token.sleep(60), timeout=5.0, max_retries=2, backoff=DOUBLING))
+    error = failure(
+        clock, one(lambda res, run: run.token.sleep(60), timeout=5.0, max_retries=2, backoff=DOUBLING)
+    )
     assert isinstance(error, RetryExhausted)
     assert isinstance(error, FlowTimeout)
     assert (error.attempts, error.elapsed, error.limit) == (3, 5.0, 5.0)
@@ -207,7 +212,9 @@ def test_a_timeout_of_none_or_zero_is_no_timeout(clock: VirtualClock, limit: Any
     assert Walk(clock, one(lambda: clock.sleep(1e6) or S.DONE, timeout=limit)).finish(2e6).result is S.DONE
 
 
-@pytest.mark.parametrize("late", [S.DONE, ValueError("late"), Fatal("late"), KeyboardInterrupt(), SystemExit(1)])
+@pytest.mark.parametrize(
+    "late", [S.DONE, ValueError("late"), Fatal("late"), KeyboardInterrupt(), SystemExit(1)]
+)
 def test_whatever_a_late_body_does_changes_nothing(clock: VirtualClock, late: Any) -> None:
     starts: list[float] = []
 

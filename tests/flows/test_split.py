@@ -35,7 +35,6 @@ from tests.bodies import Scripted
 from tests.flows.walking import DOUBLING, S, Split, Timed, Walk
 
 
-
 def seeds() -> range:
     first, _, last = os.environ.get("SUPERVISOR_SEEDS", "60").rpartition("-")
     return range(int(first or 0), int(last))
@@ -80,7 +79,15 @@ def timed(clock: VirtualClock) -> Iterator[Timed]:
         # ceil(p * branches) successes
         (percentage(0.5), None, [(1, "a"), (2, "b"), (3, "c")], 2.0, "ab", [], [2]),
         (percentage(0.75), None, [(1, "a"), (2, "b"), (3, "c"), (4, "d")], 3.0, "abc", [], [3]),
-        (percentage(0.75), None, [(1, "a"), (2, Fail("1")), (3, Fail("2")), (4, "d")], "3 fails", "a", [1, 2], [3]),
+        (
+            percentage(0.75),
+            None,
+            [(1, "a"), (2, Fail("1")), (3, Fail("2")), (4, "d")],
+            "3 fails",
+            "a",
+            [1, 2],
+            [3],
+        ),
         (percentage(1.0), None, [(1, "a"), (2, "b")], 2.0, "ab", [], []),
         (percentage(0.01), None, [(1, "a"), (2, "b")], 1.0, "a", [], [1]),
         # n finished, well or not
@@ -103,7 +110,9 @@ def test_a_join_returns_at_its_verdict_and_never_waits_for_a_straggler(
     clock: VirtualClock, timed: Timed, strategy: JoinStrategy, timeout: Any,
     branches: list[tuple[float, Any]], ends: Any, values: str, errors: list[int], canceled: list[int], deaf: bool,
 ) -> None:  # fmt: skip
-    split = Split(strategy, [timed(seconds, gives, deaf=deaf) for seconds, gives in branches], timeout=timeout)
+    split = Split(
+        strategy, [timed(seconds, gives, deaf=deaf) for seconds, gives in branches], timeout=timeout
+    )
     walk = split.walk(clock)
     if isinstance(ends, str):
         assert type(walk.error) is JoinFailed
@@ -116,7 +125,9 @@ def test_a_join_returns_at_its_verdict_and_never_waits_for_a_straggler(
     assert list(result.errors) == errors
     assert all(result.errors[index] is branches[index][1] for index in errors)
     assert result.canceled == tuple(canceled)
-    assert [branch.index for branch in result.branches] == [n for n in range(len(branches)) if n not in canceled]
+    assert [branch.index for branch in result.branches] == [
+        n for n in range(len(branches)) if n not in canceled
+    ]
     assert result.abandoned == (tuple(canceled) if deaf else ())
 
 
@@ -125,7 +136,7 @@ def test_what_a_branch_did_is_told_in_input_order(clock: VirtualClock) -> None:
     split = Split(partial(3), [timed(3, "a"), timed(1, BAD), timed(2, "c")])
     split.walk(clock)
     assert list(split.result.branches) == [
-        BranchResult(index=0, name="Timed.__call__.<locals>.body".rpartition(".")[2], value="a", duration=3.0),
+        BranchResult(index=0, name="body", value="a", duration=3.0),
         BranchResult(index=1, name="body", error=BAD, duration=1.0),
         BranchResult(index=2, name="body", value="c", duration=2.0),
     ]
@@ -133,7 +144,9 @@ def test_what_a_branch_did_is_told_in_input_order(clock: VirtualClock) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 0, S.OTHER, ["a"], ValueError("returned, not raised")])
-def test_a_branch_may_return_any_value_and_never_chooses_the_next_state(clock: VirtualClock, value: Any) -> None:
+def test_a_branch_may_return_any_value_and_never_chooses_the_next_state(
+    clock: VirtualClock, value: Any
+) -> None:
     split = Split(ALL, [lambda: value, lambda: S.DONE])
     assert split.walk(clock).result is S.DONE
     assert split.result.values == [value, S.DONE]
@@ -146,7 +159,9 @@ def test_the_result_is_there_for_every_later_state(clock: VirtualClock) -> None:
     workflow = (
         Workflow()
         .register_split(S.A, [lambda: 1], join)
-        .register_split(S.B, [lambda res, run: seen.append(dict(run.splits)), lambda: 2], JoinConfig(ALL, S.C))
+        .register_split(
+            S.B, [lambda res, run: seen.append(dict(run.splits)), lambda: 2], JoinConfig(ALL, S.C)
+        )
         .register(S.C, lambda res, run: seen.append(dict(run.splits)) or S.DONE)
         .add_exit_state(S.DONE)
     )
@@ -215,7 +230,9 @@ def test_a_straggler_that_heeds_is_no_longer_abandoned_once_it_is_gone(clock: Vi
 
 
 @pytest.mark.parametrize("late", ["value", ValueError("late"), KeyboardInterrupt()])
-def test_a_stragglers_late_result_is_discarded(clock: VirtualClock, recorder: EventRecorder, late: Any) -> None:
+def test_a_stragglers_late_result_is_discarded(
+    clock: VirtualClock, recorder: EventRecorder, late: Any
+) -> None:
     timed = Timed(clock)
     split = Split(ANY, [timed(1, "a"), timed(5, late, deaf=True)])
     split.walk(clock, subscribers=[recorder])
@@ -251,10 +268,7 @@ def test_a_deaf_straggler_does_not_start_another_attempt(clock: VirtualClock) ->
 
 def test_a_deaf_branch_with_no_retry_left_counts_as_failed_at_its_deadline(clock: VirtualClock) -> None:
     timed = Timed(clock)
-    split = Split(partial(2), [timed(1, "a"), timed(60, "b", deaf=True)], timeout=30.0)
-    split.workflow.register_split(
-        S.A, [timed(1, "a"), timed(60, "b", deaf=True)], JoinConfig(partial(2), S.B, timeout=30.0), timeout=5.0
-    )
+    split = Split(partial(2), [timed(1, "a"), timed(60, "b", deaf=True)], timeout=30.0, deadline=5.0)
     walk = split.walk(clock)
     assert walk.ended == 5.0
     error = split.result.errors[1]
@@ -269,14 +283,10 @@ def test_a_deaf_branch_with_no_retry_left_counts_as_failed_at_its_deadline(clock
 
 def test_a_deaf_branch_fails_an_all_join_at_its_deadline(clock: VirtualClock) -> None:
     timed = Timed(clock)
-    split = Split(ALL, [timed(1, "a"), timed(60, "b", deaf=True)], timeout=None)
-    split = Split(ALL, [timed(1, "a"), timed(60, "b", deaf=True)])
-    workflow = split.workflow.register_split(
-        S.A, [timed(1, "a"), timed(60, "b", deaf=True), timed(9, "c")], JoinConfig(ALL, S.B), timeout=5.0
-    )
-    walk = Walk(clock, workflow).finish()
+    walk = Split(ALL, [timed(1, "a"), timed(60, "b", deaf=True), timed(4, "c")], deadline=5.0).walk(clock)
     assert type(walk.error) is JoinFailed
     assert walk.ended == 5.0
+    assert walk.error.result.values == ["a", "c"]
     clock.advance(60.0)
 
 
@@ -287,8 +297,7 @@ def test_a_deaf_branch_with_retries_left_is_no_failure_until_its_last_deadline(c
         starts.append(clock.monotonic())
         clock.sleep(20.0)
 
-    split = Split(partial(1), [deaf], timeout=None, max_retries=1, backoff=DOUBLING)
-    split.workflow.register_split(S.A, [deaf], JoinConfig(partial(1), S.B), max_retries=1, backoff=DOUBLING, timeout=5.0)
+    split = Split(partial(1), [deaf], max_retries=1, backoff=DOUBLING, deadline=5.0)
     walk = split.walk(clock)
     assert starts == [0.0, 21.0]
     assert walk.ended == 26.0
@@ -300,19 +309,14 @@ def test_a_deaf_branch_with_retries_left_is_no_failure_until_its_last_deadline(c
 
 
 def test_a_branch_that_heeds_its_deadline_is_retried(clock: VirtualClock) -> None:
-    body = Scripted(None)
-
     def branch(res: Any, run: Any) -> str:
         if run.attempt < 3:
             run.token.sleep(60)
-        body()
         return "third time"
 
-    workflow = Workflow().register_split(
-        S.A, [branch], JoinConfig(ALL, S.DONE), timeout=2.0, max_retries=2, backoff=DOUBLING
-    )
-    walk = Walk(clock, workflow.add_exit_state(S.DONE)).finish()
-    assert (walk.result, walk.ended) == (S.DONE, 2 + 1 + 2 + 2)
+    split = Split(ALL, [branch], deadline=2.0, max_retries=2, backoff=DOUBLING)
+    assert split.walk(clock).ended == 2 + 1 + 2 + 2
+    assert split.result.values == ["third time"]
 
 
 def test_the_timeout_of_a_join_covers_retries_and_the_queue(clock: VirtualClock) -> None:
@@ -360,7 +364,9 @@ def test_a_branch_keeps_its_place_through_its_retries(clock: VirtualClock) -> No
 
 
 @pytest.mark.parametrize("strategy", [ANY, quorum(1), partial(1), percentage(0.1)])
-def test_a_branch_that_queues_at_the_verdict_never_starts(clock: VirtualClock, strategy: JoinStrategy) -> None:
+def test_a_branch_that_queues_at_the_verdict_never_starts(
+    clock: VirtualClock, strategy: JoinStrategy
+) -> None:
     timed = Timed(clock)
     split = Split(strategy, [timed(1, "a"), timed(1, "b"), timed(1, "c")], bulkhead=1)
     assert split.walk(clock).ended == 1.0
@@ -387,11 +393,7 @@ def test_a_branch_that_queues_when_the_split_fails_never_starts(clock: VirtualCl
 
 def test_a_deaf_branch_holds_its_place_until_its_thread_ends(clock: VirtualClock) -> None:
     timed = Timed(clock)
-    split = Split(partial(2), [timed(60, "a", deaf=True), timed(1, "b")], bulkhead=1)
-    split.workflow.register_split(
-        S.A, [timed(60, "a", deaf=True), timed(1, "b")], JoinConfig(partial(2), S.B, bulkhead=1), timeout=5.0
-    )
-    walk = split.walk(clock)
+    walk = Split(partial(2), [timed(60, "a", deaf=True), timed(1, "b")], bulkhead=1, deadline=5.0).walk(clock)
     assert timed.began["b"] == 60.0
     assert timed.most == 1
     assert walk.ended == 61.0
@@ -524,7 +526,10 @@ def test_branches_share_one_breaker_through_the_workflows_they_run(clock: Virtua
     split = Split(partial(5), [lambda: inner.run("i", clock=clock)] * 5, bulkhead=1)
     split.walk(clock)
     assert len(calls) == 2
-    assert sorted(type(error).__name__ for error in split.result.errors.values()) == ["CircuitOpen"] * 3 + ["Fail"] * 2
+    assert (
+        sorted(type(error).__name__ for error in split.result.errors.values())
+        == ["CircuitOpen"] * 3 + ["Fail"] * 2
+    )
 
 
 def test_a_branch_may_run_a_workflow_with_a_split_of_its_own(clock: VirtualClock) -> None:
@@ -566,7 +571,9 @@ def test_a_verdict_reaches_the_branches_of_a_workflow_inside_a_branch(clock: Vir
         told.append(clock.monotonic())
 
     inner = Split(ALL, [innermost]).workflow
-    Split(ANY, [lambda: clock.sleep(3.0), lambda res, run: inner.run(S.A, clock=clock, token=run.token)]).walk(clock)
+    Split(
+        ANY, [lambda: clock.sleep(3.0), lambda res, run: inner.run(S.A, clock=clock, token=run.token)]
+    ).walk(clock)
     clock.settle()
     assert told == [3.0]
 
@@ -574,7 +581,9 @@ def test_a_verdict_reaches_the_branches_of_a_workflow_inside_a_branch(clock: Vir
 # -- any interleaving
 
 
-def oracle(strategy: JoinStrategy, plan: list[tuple[float, bool]], bulkhead: int, timeout: float | None) -> Any:
+def oracle(
+    strategy: JoinStrategy, plan: list[tuple[float, bool]], bulkhead: int, timeout: float | None
+) -> Any:
     """When the verdict is, and what had finished: a small simulation with distinct instants."""
     from supervisor.flows.join import verdict
 
@@ -629,7 +638,9 @@ def test_whatever_the_interleaving_the_verdict_is_that_of_a_simulation(seed: int
 
 
 def _began(timed: Timed, index: int) -> bool:
-    return any(each == index or (isinstance(each, ValueError) and each.args == (index,)) for each in timed.began)
+    return any(
+        each == index or (isinstance(each, ValueError) and each.args == (index,)) for each in timed.began
+    )
 
 
 @pytest.mark.parametrize("seed", seeds())
@@ -641,7 +652,9 @@ def test_at_one_instant_the_counts_are_exact_and_every_branch_is_accounted_for(s
     good = [rng.random() < 0.7 for _ in range(total)]
     timed = Timed(clock)
     split = Split(
-        strategy, [timed(1.0, n if ok else ValueError(n)) for n, ok in enumerate(good)], bulkhead=rng.randint(1, total)
+        strategy,
+        [timed(1.0, n if ok else ValueError(n)) for n, ok in enumerate(good)],
+        bulkhead=rng.randint(1, total),
     )
     walk = split.walk(clock)
     result = split.result
@@ -668,35 +681,52 @@ def hectic() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+class Crowd:
+    """Counts who is inside."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = self.most = 0
+        self.started: list[int] = []
+
+    def pass_through(self, n: int) -> int:
+        with self.lock:
+            self.started.append(n)
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        total = sum(range(200))
+        with self.lock:
+            self.inside -= 1
+        return total
+
+
 @pytest.mark.parametrize("strategy", [ALL, ANY, quorum(3), partial(3), percentage(0.5)])
-def test_on_the_real_clock_counts_are_exact_and_the_bulkhead_holds(hectic: None, strategy: JoinStrategy) -> None:
+def test_on_the_real_clock_counts_are_exact_and_the_bulkhead_holds(
+    hectic: None, strategy: JoinStrategy
+) -> None:
+    needed = {ALL: 6, ANY: 1}.get(strategy, 3)
     for bulkhead in (None, 1, 3):
-        lock, inside, most, started = threading.Lock(), [0], [0], list[int]()
-
-        def body(n: int) -> int:
-            with lock:
-                started.append(n)
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-            total = sum(range(200))
-            with lock:
-                inside[0] -= 1
-            return total
-
+        crowd = Crowd()
         for _ in range(12):
-            started.clear()
-            split = Split(strategy, [lambda n=n: body(n) for n in range(6)], bulkhead=bulkhead)
+            crowd.started.clear()
+            split = Split(
+                strategy,
+                [lambda n=n, crowd=crowd: crowd.pass_through(n) for n in range(6)],
+                bulkhead=bulkhead,
+            )
             assert split.workflow.run(S.A) is S.DONE
             result = split.result
-            assert len(result.values) == {ALL: 6, ANY: 1}.get(strategy, 3)
-            assert len(result.canceled) == 6 - len(result.values)
-            assert set(started) >= {branch.index for branch in result.branches}
-        assert most[0] <= (bulkhead or 6)
+            assert len(result.values) == needed
+            assert len(result.canceled) == 6 - needed
+            assert set(crowd.started) >= {branch.index for branch in result.branches}
+        assert crowd.most <= (bulkhead or 6)
 
 
 def test_on_the_real_clock_many_runs_of_one_split_leave_no_thread(hectic: None) -> None:
     before = threading.active_count()
-    split = Workflow().register_split(S.A, [lambda: None] * 4, JoinConfig(ALL, S.DONE, timeout=60.0), timeout=60.0)
+    split = Workflow().register_split(
+        S.A, [lambda: None] * 4, JoinConfig(ALL, S.DONE, timeout=60.0), timeout=60.0
+    )
     workflow = split.add_exit_state(S.DONE)
     threads = [threading.Thread(target=lambda: [workflow.run(S.A) for _ in range(25)]) for _ in range(4)]
     for thread in threads:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from supervisor import CancelReason, CancelToken, Canceled, Fail, Fatal
+from supervisor import Canceled, CancelReason, CancelToken, Fail, Fatal
 from supervisor.flows import (
     FlowTimeout,
     JoinConfig,
     JoinStrategy,
+    Pending,
     Resources,
     RetryExhausted,
     StateEntered,
@@ -19,7 +20,6 @@ from supervisor.flows import (
     poll,
     timer,
 )
-from supervisor.flows import Pending
 from supervisor.testing import EventRecorder, VirtualClock
 from tests.bodies import Scripted
 from tests.flows.walking import DOUBLING, S, Timed, Walk, failure, one
@@ -36,7 +36,9 @@ def test_a_run_that_takes_longer_ends_at_its_limit(clock: VirtualClock, limit: A
 
 
 def test_it_covers_all_states_together(clock: VirtualClock) -> None:
-    workflow = one(lambda res, run: run.token.sleep(3) or S.B).register(S.B, lambda res, run: run.token.sleep(3) or S.DONE)
+    workflow = one(lambda res, run: run.token.sleep(3) or S.B).register(
+        S.B, lambda res, run: run.token.sleep(3) or S.DONE
+    )
     error = failure(clock, workflow.with_total_timeout(5.0))
     assert (error.state, error.path) == (S.B, (S.A, S.B))
     assert Walk(clock, workflow.with_total_timeout(6.001)).finish().result is S.DONE
@@ -59,7 +61,9 @@ def test_it_covers_every_kind_of_wait(clock: VirtualClock, where: str) -> None:
         "poll": one(poll(lambda res: Pending(0.75))),
         "timer": one(timer(1e6, S.DONE)),
         "split": Workflow().register_split(S.A, [sleep] * 3, JoinConfig(JoinStrategy.ALL, S.DONE)),
-        "queue": Workflow().register_split(S.A, [sleep] * 3, JoinConfig(JoinStrategy.ALL, S.DONE, bulkhead=1)),
+        "queue": Workflow().register_split(
+            S.A, [sleep] * 3, JoinConfig(JoinStrategy.ALL, S.DONE, bulkhead=1)
+        ),
         "nested": one(lambda res, run: inner.run("i", token=run.token, clock=clock)),
     }
     walk = Walk(clock, workflows[where].add_exit_state(S.DONE).with_total_timeout(5.0)).finish()
@@ -80,7 +84,9 @@ def test_a_split_is_not_waited_for_although_its_branches_are_deaf(clock: Virtual
 def test_a_deaf_body_decides_nothing_any_more_once_the_time_is_over(clock: VirtualClock, ends: Any) -> None:
     later: list[int] = []
     body = Scripted(ends)
-    workflow = one(lambda: clock.sleep(20.0) or body(), max_retries=5).register(S.B, lambda: later.append(1) or S.DONE)
+    workflow = one(lambda: clock.sleep(20.0) or body(), max_retries=5).register(
+        S.B, lambda: later.append(1) or S.DONE
+    )
     walk = Walk(clock, workflow.with_total_timeout(5.0)).finish()
     assert type(walk.error) is FlowTimeout
     assert (walk.ended, walk.error.elapsed, walk.error.limit) == (20.0, 20.0, 5.0)
@@ -94,8 +100,12 @@ def test_an_interrupt_is_never_hidden_by_the_timeout(clock: VirtualClock, interr
 
 
 def test_a_run_that_ends_at_its_very_limit_has_won(clock: VirtualClock) -> None:
-    assert Walk(clock, one(lambda: clock.sleep(5.0) or S.DONE).with_total_timeout(5.0)).finish().result is S.DONE
-    walk = Walk(clock, one(lambda: clock.sleep(5.0) or S.B).register(S.B, lambda: S.DONE).with_total_timeout(5.0))
+    assert (
+        Walk(clock, one(lambda: clock.sleep(5.0) or S.DONE).with_total_timeout(5.0)).finish().result is S.DONE
+    )
+    walk = Walk(
+        clock, one(lambda: clock.sleep(5.0) or S.B).register(S.B, lambda: S.DONE).with_total_timeout(5.0)
+    )
     assert walk.finish().result is S.DONE
 
 
@@ -192,7 +202,12 @@ def test_a_live_token_that_nobody_cancels_changes_nothing(clock: VirtualClock) -
 
 
 def test_the_inner_runs_limit_is_no_stop_for_the_outer(clock: VirtualClock) -> None:
-    inner = Workflow().register("i", lambda res, run: run.token.sleep(60)).add_exit_state("end").with_total_timeout(2.0)
+    inner = (
+        Workflow()
+        .register("i", lambda res, run: run.token.sleep(60))
+        .add_exit_state("end")
+        .with_total_timeout(2.0)
+    )
 
     def outer(res: Any, run: Any) -> S:
         with pytest.raises(FlowTimeout):
@@ -203,7 +218,14 @@ def test_the_inner_runs_limit_is_no_stop_for_the_outer(clock: VirtualClock) -> N
 
 
 def test_the_outer_runs_limit_stops_the_inner_and_is_the_reason(clock: VirtualClock) -> None:
-    inner = Workflow().register("i", lambda res, run: run.token.sleep(60)).add_exit_state("end").with_total_timeout(9.0)
-    error = failure(clock, one(lambda res, run: inner.run("i", token=run.token, clock=clock)).with_total_timeout(5.0))
+    inner = (
+        Workflow()
+        .register("i", lambda res, run: run.token.sleep(60))
+        .add_exit_state("end")
+        .with_total_timeout(9.0)
+    )
+    error = failure(
+        clock, one(lambda res, run: inner.run("i", token=run.token, clock=clock)).with_total_timeout(5.0)
+    )
     assert type(error) is FlowTimeout
     assert (error.limit, error.state) == (5.0, S.A)

@@ -112,7 +112,7 @@ def test_a_join_may_lead_to_an_exit_state_to_a_task_or_back() -> None:
 
 @pytest.mark.parametrize("initial", [S.B, "S.A", 1, [], {}])
 def test_an_initial_state_that_is_neither_registered_nor_exit_is_refused(initial: Any) -> None:
-    with pytest.raises(ConfigurationError, match="initial state .* is neither registered nor exit"):
+    with pytest.raises(ConfigurationError, match=r"initial state .* is neither registered nor exit"):
         one(lambda: S.DONE).validate(initial)
 
 
@@ -144,7 +144,7 @@ def test_run_validates_before_anything_is_set_up() -> None:
     with pytest.raises(ConfigurationError, match="no exit state"):
         workflow.run(S.A)
     workflow.add_exit_state(S.DONE)
-    with pytest.raises(ConfigurationError, match="initial state S.B"):
+    with pytest.raises(ConfigurationError, match=r"initial state S\.B"):
         workflow.run(S.B)
     with pytest.raises(ConfigurationError, match="None"):
         workflow.run(None)
@@ -244,7 +244,7 @@ def test_settings_that_mean_none_are_taken(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("tasks", [nothing, None, 5, "ab"], ids=repr)
 def test_the_tasks_of_a_split_are_a_list(tasks: Any) -> None:
-    with pytest.raises(ConfigurationError, match="split of S.A: tasks"):
+    with pytest.raises(ConfigurationError, match=r"split of S\.A: tasks"):
         Workflow().register_split(S.A, tasks, ALL)
 
 

@@ -122,7 +122,7 @@ def three(extra: str, res: Resources, run: FlowRun) -> S:
     return S.DONE
 
 
-class Callable_:
+class CallableObject:
     def __call__(self, res: Resources) -> S:
         return takes_res(res)
 
@@ -157,8 +157,8 @@ class WithStatic:
         lambda: S.DONE,
         lambda res: takes_res(res),
         lambda res, run: takes_both(res, run),
-        Callable_(),
-        Callable_().__call__,
+        CallableObject(),
+        CallableObject().__call__,
         WithRun(),
         WithRunOfRes(),
         WithStatic(),
@@ -193,7 +193,9 @@ def test_a_callable_object_is_called_even_if_it_has_a_run_method() -> None:
 # -- states
 
 
-@pytest.mark.parametrize("states", [("a", "b"), (1, 2), ((1, "x"), (2, "y")), (S.A, S.B), (0, ""), (False, 1.5)])
+@pytest.mark.parametrize(
+    "states", [("a", "b"), (1, 2), ((1, "x"), (2, "y")), (S.A, S.B), (0, ""), (False, 1.5)]
+)
 def test_any_hashable_value_is_a_state(states: tuple[Any, Any]) -> None:
     first, last = states
     assert Workflow().register(first, lambda: last).add_exit_state(last).run(first) is last
@@ -278,7 +280,9 @@ def test_a_task_sees_its_run() -> None:
     seen: list[Any] = []
 
     def look(res: Any, run: Any) -> S:
-        seen.append((run.id, run.flow_id, run.state, run.attempt, run.path, dict(run.splits), run.token.canceled))
+        seen.append(
+            (run.id, run.flow_id, run.state, run.attempt, run.path, dict(run.splits), run.token.canceled)
+        )
         return S.B if run.state is S.A else S.DONE
 
     workflow = one(look).register(S.B, look)

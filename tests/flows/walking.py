@@ -24,7 +24,9 @@ class S(Enum):
 class Walk:
     """A run on a thread of `clock`: what came out of it, and when. `limit`: seconds it may take."""
 
-    def __init__(self, clock: VirtualClock, workflow: Workflow, initial: Hashable = S.A, **settings: Any) -> None:
+    def __init__(
+        self, clock: VirtualClock, workflow: Workflow, initial: Hashable = S.A, **settings: Any
+    ) -> None:
         self._clock = clock
         self.result: Hashable = None
         self.error: Any = None
@@ -90,16 +92,23 @@ class Timed:
 
 
 class Split:
-    """A workflow of one split that keeps its result, then goes to DONE."""
+    """A workflow of one split that keeps its result, then goes to DONE. `deadline` and the rest: of each branch."""
 
     def __init__(
-        self, strategy: JoinStrategy, branches: list[Any], *, timeout: Any = None, bulkhead: int | None = None, **each: Any
+        self,
+        strategy: JoinStrategy,
+        branches: list[Any],
+        *,
+        timeout: Any = None,
+        bulkhead: int | None = None,
+        deadline: Any = None,
+        **each: Any,
     ) -> None:
         self.result: SplitResult
         join = JoinConfig(strategy, S.B, timeout=timeout, bulkhead=bulkhead)
         self.workflow = (
             Workflow()
-            .register_split(S.A, branches, join, **each)
+            .register_split(S.A, branches, join, timeout=deadline, **each)
             .register(S.B, self._look)
             .add_exit_state(S.DONE)
         )
