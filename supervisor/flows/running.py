@@ -137,9 +137,7 @@ class RunningScheduler:
             if flow.record.running:
                 raise _of_flow(id, FlowAlreadyRunning(f"flow {id!r} is already running; one run at a time"))
             if isinstance(flow.record.status, Tripped):
-                raise _of_flow(
-                    id, FlowTripped(f"flow {id!r} is tripped; call reset_flow({id!r}) first")
-                )
+                raise _of_flow(id, FlowTripped(f"flow {id!r} is tripped; call reset_flow({id!r}) first"))
             self._begin_run(flow, "trigger")
 
     def status(self, id: str) -> FlowInfo | None:
@@ -247,7 +245,7 @@ class RunningScheduler:
 
     def _info(self, flow: Flow) -> FlowInfo:
         record, planned = flow.record, flow.tick
-        if isinstance(planned, float):
+        if planned is not None and not isinstance(planned, datetime):
             planned = later(self._clock.now(), max(0.0, planned - self._clock.monotonic()))
         return FlowInfo(
             id=flow.id,

@@ -127,10 +127,9 @@ class FlowRun:
 def unmark(error: BaseException) -> None:
     """Take the notes of `mark` back: an object that is raised again and again would pile them up."""
     try:
-        notes = getattr(error, "__notes__", None)
-        if type(notes) is list:
-            notes[:] = [note for note in notes if type(note) is not str or not note.startswith("in flow ")]
-    except Exception:  # an exception that takes no notes
+        notes = error.__notes__
+        notes[:] = [note for note in notes if type(note) is not str or not note.startswith("in flow ")]
+    except Exception:  # it has none, or is hostile
         return
 
 

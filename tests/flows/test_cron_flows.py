@@ -379,13 +379,13 @@ def test_the_zone_of_the_machine_never_matters(monkeypatch: pytest.MonkeyPatch) 
     import time
 
     def fires() -> list[datetime]:
-        clock = VirtualClock(start=datetime(2026, 3, 28, tzinfo=UTC))
+        clock = VirtualClock(start=datetime(2026, 3, 28, 17, tzinfo=UTC))
         seen: list[datetime] = []
         scheduler = Scheduler(clock=clock)
         for zone in ("UTC", "Asia/Tokyo", "America/New_York", BERLIN):
             scheduler.cron(zone, lambda: seen.append(clock.now()), expression="0 30 2 * * *", tz=zone)
         with scheduler.start():
-            clock.advance(1.25 * 86400.0)
+            clock.advance(10 * 3600.0)
         return seen
 
     found: list[list[datetime]] = []
@@ -396,7 +396,7 @@ def test_the_zone_of_the_machine_never_matters(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("TZ")
     time.tzset()
     assert found[0] == found[1] == found[2]
-    assert len(found[0]) == 6
+    assert len(found[0]) == 3
 
 
 def test_day_of_month_and_day_of_week_together_mean_either() -> None:

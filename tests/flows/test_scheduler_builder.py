@@ -331,6 +331,7 @@ def test_a_failed_start_tears_down_in_reverse_runs_nothing_and_leaves_the_builde
     log: list[str] = []
     body, broken = Body(clock), Traced("b2", log, fails="setup")
     first = Resources(a1=Traced("a1", log), a2=Traced("a2", log))
+    scheduler.every("z", one_state(body, Resources(z1=Traced("z1", log))), S.WORK, 1.0)
     scheduler.every("a", one_state(body, first), S.WORK, 1.0)
     scheduler.every(
         "b", one_state(body, Resources(b1=Traced("b1", log), b2=broken, b3=Traced("b3", log))), S.WORK, 1.0
@@ -341,6 +342,7 @@ def test_a_failed_start_tears_down_in_reverse_runs_nothing_and_leaves_the_builde
         with pytest.raises(ValueError, match="setup of b2 fails"):
             scheduler.start()
         assert log == [
+            "setup z1",
             "setup a1",
             "setup a2",
             "setup b1",
@@ -348,6 +350,7 @@ def test_a_failed_start_tears_down_in_reverse_runs_nothing_and_leaves_the_builde
             "teardown b1",
             "teardown a2",
             "teardown a1",
+            "teardown z1",
         ]
         log.clear()
     clock.advance(5.0)
@@ -357,10 +360,24 @@ def test_a_failed_start_tears_down_in_reverse_runs_nothing_and_leaves_the_builde
     scheduler.manual("d", nothing)
     running = start(scheduler)
     clock.advance(1.0)
-    assert body.starts == [5.0] * 3 + [6.0] * 3
+    assert body.starts == [5.0] * 4 + [6.0] * 4
     running.stop()
-    assert len(recorder.of("flow_started")) == 6
+    assert len(recorder.of("flow_started")) == 8
     assert len(recorder.of("shutdown_completed")) == 1
+
+
+def test_who_subscribed_before_a_failed_start_hears_the_next_one(
+    scheduler: Scheduler, start: Start, clock: VirtualClock
+) -> None:
+    log, heard = list[str](), list[str]()
+    broken = Traced("r", log, fails="setup")
+    scheduler.every("a", one_state(nothing, Resources(r=broken)), S.WORK, 1.0)
+    scheduler.supervisor.subscribe(lambda event: heard.append(event.kind), kinds=["flow_started"])
+    with pytest.raises(ValueError, match="setup of r fails"):
+        scheduler.start()
+    broken.fails = ""
+    start(scheduler)
+    assert heard == ["flow_started"]
 
 
 def test_an_error_of_the_tear_down_does_not_hide_why_the_start_failed(
