@@ -211,7 +211,8 @@ _timers: dict[int, _OwnTimer] = {}  # by id of the clock, which its timer keeps 
 
 def own_timer(clock: Clock) -> Deadlines:
     """Return the shared timer of a clock, for whoever belongs to no supervisor."""
-    return _timers.setdefault(id(clock), _OwnTimer(clock))
+    found = _timers.get(id(clock))
+    return _timers.setdefault(id(clock), _OwnTimer(clock)) if found is None else found
 
 
 if hasattr(os, "register_at_fork"):
