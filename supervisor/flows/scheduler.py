@@ -276,7 +276,7 @@ class Scheduler:
                 if (res := flow.res) is not None:
                     flow.res = None
                     res.close()
-            if owns and supervisor.running.thread is not None:
+            if owns:
                 self._supervisor = None  # the next start makes another
                 supervisor.shutdown()
             raise

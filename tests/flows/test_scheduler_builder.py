@@ -366,20 +366,6 @@ def test_a_failed_start_tears_down_in_reverse_runs_nothing_and_leaves_the_builde
     assert len(recorder.of("shutdown_completed")) == 1
 
 
-def test_who_subscribed_before_a_failed_start_hears_the_next_one(
-    scheduler: Scheduler, start: Start, clock: VirtualClock
-) -> None:
-    log, heard = list[str](), list[str]()
-    broken = Traced("r", log, fails="setup")
-    scheduler.every("a", one_state(nothing, Resources(r=broken)), S.WORK, 1.0)
-    scheduler.supervisor.subscribe(lambda event: heard.append(event.kind), kinds=["flow_started"])
-    with pytest.raises(ValueError, match="setup of r fails"):
-        scheduler.start()
-    broken.fails = ""
-    start(scheduler)
-    assert heard == ["flow_started"]
-
-
 def test_an_error_of_the_tear_down_does_not_hide_why_the_start_failed(
     scheduler: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
