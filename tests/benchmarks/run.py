@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks [--quick] [--json FILE] [FIGURE ...]
 
-FIGURE: attempts, tasks, events, cancel, parked, imports, timing, cron; all without one. --quick looks only
-whether they run: its numbers mean nothing. Peers (tenacity, stamina, pykka) come with the group
-`bench` of pyproject.toml. Ends with exit code 1 when a goal was missed.
+FIGURE: attempts, tasks, events, cancel, parked, imports, timing, cron, flows, splits, schedules; all
+without one. --quick looks only whether they run: its numbers mean nothing. Peers (tenacity, stamina, pykka,
+APScheduler 3, schedule) come with the group `bench` of pyproject.toml. Ends with exit code 1 when a goal
+was missed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ if str(ROOT) not in sys.path:
 
 from tests.benchmarks.measure import Figure, Load, json_line, table  # noqa: E402
 
-FIGURES = ("attempts", "tasks", "events", "cancel", "parked", "imports", "timing", "cron")
+FIGURES = (
+    "attempts", "tasks", "events", "cancel", "parked", "imports", "timing", "cron", "flows", "splits", "schedules",
+)  # fmt: skip
 
 
 def main() -> None:
