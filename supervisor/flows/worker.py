@@ -17,24 +17,22 @@ WARM = 10.0  # seconds an idle thread waits for the next job
 Job = Callable[[], None]
 
 
-class _Worker:
-    __slots__ = ("job", "latch")
-
-    def __init__(self, latch: Latch) -> None:
-        self.latch = latch
-        self.job: Job | None = None
-
-
 class Workers:
-    """Runs jobs, each on some thread, at most `limit` at once; the rest wait in order."""
+    """Runs jobs, each on some thread, at most `limit` at once; the rest wait in order.
+
+    Threads are woken or started one after the other: each takes a job, calls the next thread if there are
+    more, and then runs its own. So a job never waits for another to end, and many short ones that are due
+    at once are worked off by the few threads that are awake, not by as many as there are jobs.
+    """
 
     def __init__(self, clock: Clock, name: str, limit: int | None) -> None:
         self._clock = clock
         self._name = name
         self._limit = limit
         self._lock = clock.lock()  # guards the fields below
-        self._idle: list[_Worker] = []  # the last one to go idle is the first to work again
+        self._idle: list[Latch] = []  # the last one to go idle is the first to work again
         self._line: deque[Job] = deque()
+        self._coming = False  # a thread was woken or started and has not looked at the line yet
         self._threads = 0
         self._number = 0
         self._closing = False
@@ -47,48 +45,74 @@ class Workers:
         CapacityExceeded.
         """
         with self._lock:
-            if self._idle:
-                worker = self._idle.pop()
-                worker.job = job
-                worker.latch.open()
-                return
-            if self._limit is not None and self._threads >= self._limit:
-                self._line.append(job)
-                return
-            self._threads += 1
-            self._number += 1
-            number = self._number
+            self._line.append(job)
+            number = self._call_one()
+        if number and (error := self._start(number)) is not None:
+            with self._lock:
+                if self._threads == 0 and job in self._line:
+                    self._line.remove(job)
+                    raise CapacityExceeded(f"no thread for a run: {error_text(error)}") from error
+
+    def _call_one(self) -> int:
+        """Wake a thread for the line unless one comes; return the number of one to be started, or 0."""
+        # holds _lock
+        if self._coming or not self._line:
+            return 0
+        if self._idle:
+            self._coming = True
+            self._idle.pop().open()
+            return 0
+        if self._limit is not None and self._threads >= self._limit:
+            return 0
+        self._coming = True
+        self._threads += 1
+        self._number += 1
+        return self._number
+
+    def _start(self, number: int) -> RuntimeError | None:
         try:
-            self._clock.spawn(lambda: self._work(job), f"{self._name}:{number}")
+            self._clock.spawn(self._work, f"{self._name}:{number}")
         except RuntimeError as error:
             with self._lock:
+                self._coming = False
                 self._threads -= 1
-                if self._threads == 0:
-                    raise CapacityExceeded(f"no thread for a run: {error_text(error)}") from error
-                self._line.append(job)
+            return error
+        return None
 
-    def _work(self, job: Job | None) -> None:
+    def _work(self) -> None:
         """One thread: jobs, until none comes for a while."""
-        while job is not None:
+        came = True
+        while (job := self._next(came)) is not None:
             self._run(job)
-            job = self._next()
+            came = False
 
-    def _next(self) -> Job | None:
-        with self._lock:
-            if self._line:
-                return self._line.popleft()
-            if self._closing:
-                self._leave()
-                return None
-            me = _Worker(self._clock.latch())
-            self._idle.append(me)
-        me.latch.wait(WARM)
-        with self._lock:
-            if me.job is None:
-                if me in self._idle:
+    def _next(self, came: bool) -> Job | None:
+        """Return the next job, waiting for it; None when there is none any more.
+
+        came: this thread was called and has not worked since.
+        """
+        while True:
+            with self._lock:
+                if came:
+                    self._coming = False
+                if self._line:
+                    job, number = self._line.popleft(), self._call_one()
+                    break
+                if self._closing:
+                    self._leave()
+                    return None
+                me = self._clock.latch()
+                self._idle.append(me)
+            me.wait(WARM)
+            with self._lock:
+                if me in self._idle:  # nobody called
                     self._idle.remove(me)
-                self._leave()
-            return me.job
+                    self._leave()
+                    return None
+            came = True
+        if number:
+            self._start(number)
+        return job
 
     def _leave(self) -> None:
         # holds _lock
@@ -107,6 +131,6 @@ class Workers:
         with self._lock:
             self._closing = True
             idle, self._idle = self._idle, []
-            for worker in idle:
-                worker.latch.open()
+            for latch in idle:
+                latch.open()
             return self._gone.wait_for(lambda: self._threads == 0, timeout)
