@@ -12,9 +12,10 @@ __all__ = ["Node", "draw"]
 
 
 _WORD = re.compile(r"[A-Za-z_](?!\d+$)[A-Za-z_0-9]*")  # never like the numbered ones
-_RESERVED = frozenset(
-    "as choice class classdef click default direction end fork hide join note scale state style".split()
-)
+_RESERVED = {
+    "as", "choice", "class", "classdef", "click", "default", "direction", "end", "fork", "hide", "join", "note",
+    "scale", "state", "style",
+}  # fmt: skip
 _AS_IT_IS = frozenset(" _.,()'/+=!?&*")
 
 

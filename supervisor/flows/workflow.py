@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from supervisor.flows import join as joins
 from supervisor.flows.errors import ConfigurationError, FlowError, label
@@ -56,11 +56,12 @@ class State:
         value = self.tasks[0].perform(res, run, token)
         if self.compensate is None:
             return value, None
-        if not isinstance(value, tuple) or len(value) != 2:
+        pair = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else ()
+        if len(pair) != 2:
             raise FlowError(
                 f"a task with compensate returns (next_state, value), {label(run.state)} returned {shown(value)}"
             )
-        return value
+        return pair[0], pair[1]
 
 
 class Workflow:

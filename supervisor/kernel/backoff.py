@@ -30,15 +30,17 @@ def default_rng() -> Draws:
 class _Unseeded:
     """Seeding takes 15 µs, and few runs draw."""
 
-    __slots__ = ("random",)
+    __slots__ = ("_draw",)
 
-    def __getattr__(self, name: str) -> Callable[[], float]:
-        if name != "random":
-            raise AttributeError(name)
-        from random import Random
+    def __init__(self) -> None:
+        self._draw: Callable[[], float] | None = None
 
-        self.random: Callable[[], float] = Random().random  # two threads at once: either will do
-        return self.random
+    def random(self) -> float:
+        if (draw := self._draw) is None:
+            from random import Random
+
+            draw = self._draw = Random().random  # two threads at once: either will do
+        return draw()
 
 
 class Jitter(StrEnum):

@@ -63,9 +63,7 @@ def measure(*, quick: bool) -> Figure:
             limit=1.5,
         )
         for kind in BODIES
-        if kind != "do nothing"
     ]
-    idle = samples.ratio(f"{OURS}, do nothing", f"{POOL}, do nothing")
     floor = samples.ratio(f"{BARE}, do nothing", f"{POOL}, do nothing")
     return Figure(
         title=f"Splits: {BRANCHES} branches",
@@ -73,5 +71,5 @@ def measure(*, quick: bool) -> Figure:
         reference=f"{POOL}, {first}",
         rows=samples.rows(f"{POOL}, {first}"),
         goals=goals,
-        notes=[f"bodies that do nothing: split / pool {idle}, bare threads / pool {floor}"],
+        notes=[f"bodies that do nothing: bare threads / pool {floor}"],
     )
