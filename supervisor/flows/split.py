@@ -2,7 +2,8 @@
 
 The walking thread starts branches, at most `bulkhead` threads at once. Whoever reports, a branch or
 the timeout, asks `join.verdict` in the same step. At the verdict the walk goes on at once: it never
-waits for a straggler, whose late result is dropped.
+waits for a straggler, whose late result is dropped. A branch that queues for its place at the verdict
+never starts; one that does not queue is always called, perhaps with a token that is canceled already.
 """
 
 from __future__ import annotations
@@ -130,10 +131,12 @@ class _Branches:
     def _start_some(self) -> None:
         while True:
             with self._lock:
-                if self._over or not self._waiting or len(self._alive) >= self._room:
+                if not self._waiting or len(self._alive) >= self._room:
                     return
-                index = self._waiting.popleft()
-                self._alive.add(index)
+                index = self._waiting[0]
+                if self._over and index >= self._room:
+                    return
+                self._alive.add(self._waiting.popleft())
             context = copy_context()
             try:
                 self._env.clock.spawn(
@@ -146,7 +149,7 @@ class _Branches:
 
     def _branch(self, index: int) -> None:
         """One branch, on its thread."""
-        if self._over:  # decided before this thread ran
+        if self._over and index >= self._room:  # it queued, and the verdict came before its thread ran
             self._ended(index)
             return
         clock = self._env.clock

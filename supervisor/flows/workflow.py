@@ -56,7 +56,7 @@ class State:
         value = self.tasks[0].perform(res, run, token)
         if self.compensate is None:
             return value, None
-        pair = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else ()
+        pair = cast("tuple[Any, ...]", value) if issubclass(type(value), tuple) else ()
         if len(pair) != 2:
             raise FlowError(
                 f"a task with compensate returns (next_state, value), {label(run.state)} returned {shown(value)}"

@@ -250,6 +250,24 @@ def test_a_stragglers_retries_end_at_the_verdict(clock: VirtualClock) -> None:
     assert body.calls == 2  # at 0 and 1 s; the third would have been at 3 s
 
 
+@pytest.mark.parametrize("round", range(20))
+def test_on_the_real_clock_a_branch_that_does_not_queue_is_called_although_the_verdict_was_quicker(
+    round: int,
+) -> None:
+    asked = [threading.Event() for _ in range(3)]
+
+    def straggler(n: int) -> Any:
+        def body(res: Any, run: Any) -> None:
+            run.token.wait()
+            asked[n].set()
+
+        return body
+
+    split = Split(ANY, [lambda: "at once", *(straggler(n) for n in range(3))])
+    assert split.workflow.run(S.A) is S.DONE
+    assert all(event.wait(10) for event in asked)
+
+
 def test_a_deaf_straggler_does_not_start_another_attempt(clock: VirtualClock) -> None:
     calls: list[float] = []
 
