@@ -188,6 +188,8 @@ class Running:
 
     def shut_down_after(self, cause: type[BaseException]) -> None:
         """Shut down while an exception is in flight: it is what counts, the shutdown's is logged."""
+        if self.forked:  # a child on its way out
+            return
         try:
             self.check_not_inside(None, "shutdown", "use request_shutdown()")
             self.shut_down(self.config.grace_seconds, requested=True)
