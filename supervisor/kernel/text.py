@@ -28,6 +28,7 @@ _module_of = type.__dict__["__module__"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 _cause_of = BaseException.__dict__["__cause__"].__get__
 _context_of = BaseException.__dict__["__context__"].__get__
+_set_context = BaseException.__dict__["__context__"].__set__
 _suppressed = BaseException.__dict__["__suppress_context__"].__get__
 _members_of = BaseExceptionGroup.__dict__["exceptions"].__get__
 
@@ -105,6 +106,12 @@ def strip_frames(error: BaseException) -> None:
                 todo += _members_of(each)
         except BaseException:
             continue
+
+
+def follows(error: BaseException, earlier: BaseException) -> None:
+    """Record that `error` was raised after `earlier`, unless it says already what it came after."""
+    if error is not earlier and _context_of(error) is None:
+        _set_context(error, earlier)
 
 
 def stack_text(ident: int, limit: int = 15) -> str:

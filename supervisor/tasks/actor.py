@@ -34,6 +34,7 @@ from supervisor.kernel.promise import Promise
 from supervisor.kernel.text import (
     REASON_LIMIT,
     error_text,
+    follows,
     message_text,
     stack_text,
     strip_frames,
@@ -319,8 +320,8 @@ class Actor:
         error = context.close(result.error)
         if error is None:
             return result
-        if result.error is not None and error.__context__ is None and error is not result.error:
-            error.__context__ = result.error  # what the body raised is not to be lost
+        if result.error is not None:
+            follows(error, result.error)  # what the body raised is not to be lost
         late = result.value if result.ending is TIMED_OUT else None
         return AttemptResult(PANICKED, late, error)
 
