@@ -313,7 +313,7 @@ class Running:
         if stack:
             reason = f"{reason}; it is stuck at:\n{stack}"
         outcome = TaskOutcome(
-            kind=OutcomeKind.FORCE_ABORTED, reason=reason, value=actor.value, attempts=actor.progress.attempt
+            kind=OutcomeKind.FORCE_ABORTED, reason=reason, value=actor.value, attempts=actor.attempts
         )
         self.finish(actor, outcome)
 
