@@ -217,6 +217,16 @@ def bind_body(
     )
 
 
+def arity(task: Callable[..., object], what: str) -> int:
+    """Return how many positional arguments a callable requires; 0 without a readable signature.
+
+    Raises TypeError like `bind_body` for what is called in vain.
+    """
+    _refuse_deferred(task, what)
+    shape = fast_shape(task) or read_shape(task)
+    return 0 if shape is None else shape.required
+
+
 def fast_shape(task: object) -> Shape | None:
     """Return the shape of a plain function or bound method without `inspect`, None for anything else."""
     bound = type(task) is MethodType

@@ -73,7 +73,9 @@ class TaskHandle:
         limit = patience(timeout, "timeout")
         self._supervisor.check_process()
         actor = self._actor
-        if not self._supervisor.wait_for_outcome(actor, limit, "wait", "return from the body"):
+        if not self._supervisor.wait_for_outcome(
+            actor, limit, "wait", "use remove(), or return from the body"
+        ):
             raise TimeoutError(
                 f"task {self.name!r} (#{self.id}) has not ended within {limit:g} s; it goes on"
             )

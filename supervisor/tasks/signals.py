@@ -15,14 +15,14 @@ _put_back: Callable[[], None] | None = None  # while a `run` has its handlers in
 
 
 @contextmanager
-def forwarded(to: Callable[[int], None]) -> Generator[bool]:
-    """Hand SIGINT and SIGTERM to `to`, which must do no more than one `put`; give True.
+def forwarded(to: Callable[[int], None]) -> Generator[None]:
+    """Hand SIGINT and SIGTERM to `to`, which must do no more than one `put`.
 
     A handler runs between any two instructions of the main thread: a lock taken there may be held
-    already. Outside of the main thread, where Python forbids it, do nothing and give False.
+    already. Outside of the main thread, where Python forbids it, do nothing.
     """
     if not in_main_thread():
-        yield False
+        yield
         return
     import signal
 
@@ -41,7 +41,7 @@ def forwarded(to: Callable[[int], None]) -> Generator[bool]:
     try:
         for name in (signal.SIGINT, signal.SIGTERM):
             old[name] = signal.signal(name, handler)
-        yield True
+        yield
     finally:
         _put_back = None
         put_back()

@@ -540,7 +540,14 @@ def test_the_kept_text_is_that_of_the_error_whatever_came_before() -> None:
         def __str__(self) -> str:
             raise KeyError("no text")
 
-    bodies = [there, here(ValueError("a")), here(ValueError("b")), here(LoudError()), here(BrokenError()), elsewhere]
+    bodies = [
+        there,
+        here(ValueError("a")),
+        here(ValueError("b")),
+        here(LoudError()),
+        here(BrokenError()),
+        elsewhere,
+    ]
     bodies += [
         here(raising(ValueError("a"), KeyError("cause"))),
         lambda: json.loads("{"),

@@ -38,7 +38,7 @@ def announce_blocked():
         seen = 0
         while seen < 3:  # three looks in a row: not only on its way through
             frame = sys._current_frames()[main]
-            inside = frame.f_code.co_name in ("wait", "get", "take", "wait_for", "acquire")
+            inside = frame.f_code.co_name in ("wait", "get", "take", "wait_for", "acquire", "_acquire")
             seen = seen + 1 if inside else 0
             threading.Event().wait(0.005)
         say("blocked")
