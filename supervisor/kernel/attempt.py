@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -51,6 +51,9 @@ class Ending(StrEnum):
 SUCCEEDED, FAILED, TIMED_OUT, FATAL, CANCELED, PANICKED = Ending  # read faster than members of the class
 
 
+NO_KEYWORDS: Mapping[str, object] = {}
+
+
 class AttemptResult:
     """What came out of one attempt."""
 
@@ -71,7 +74,9 @@ class AttemptResult:
         self.text = text  # of the error, once somebody needed it
 
 
-def call(body: Callable[..., object], *args: object, **kwargs: object) -> AttemptResult:
+def call(
+    body: Callable[..., object], args: Sequence[object] = (), kwargs: Mapping[str, object] = NO_KEYWORDS
+) -> AttemptResult:
     """Run `body` on this thread; nothing it raises gets out."""
     try:
         return AttemptResult(SUCCEEDED, body(*args, **kwargs))

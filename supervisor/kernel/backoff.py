@@ -111,7 +111,11 @@ class BackoffPolicy:
         """
         if type(failures) is not int or failures < 1:
             failures = _failures(failures)
-        if not 0.0 <= draw < 1.0:
+        try:
+            fits = 0.0 <= draw < 1.0
+        except TypeError:
+            raise TypeError(f"draw must be a number in [0, 1), got {shown(draw)}") from None
+        if not fits:
             raise ValueError(f"draw must be in [0, 1), got {shown(draw)}")
         base = self.initial
         if base > 0.0 and failures > 1:

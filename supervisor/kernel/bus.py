@@ -206,11 +206,13 @@ class EventBus:
         mailbox.closed = True
         if self.forked:
             return  # the lock may be held for good
-        with self._lock:
-            lanes = self._lanes
-            self._leave(lambda each: each is mailbox)
-        for lane in lanes:
-            lane.inbox.ring()
+        lanes = self._lanes
+        try:
+            with self._lock:
+                self._leave(lambda each: each is mailbox)
+        finally:
+            for lane in lanes:
+                lane.inbox.ring()
 
     def _enter(self, mailbox: Mailbox, lane: Lane) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ from supervisor.kernel.clock import SYSTEM_CLOCK, Clock, Latch, Lock
 from supervisor.kernel.deadlines import VERDICT, Deadline, Deadlines, own_timer
 from supervisor.kernel.errors import Canceled
 from supervisor.kernel.log import library_logger
-from supervisor.kernel.text import traceback_text
+from supervisor.kernel.text import shown, traceback_text
 
 __all__ = ["CancelReason", "CancelToken", "Undo", "run_callbacks"]
 
@@ -91,11 +91,14 @@ class CancelToken:
         Callbacks run here, on the calling thread, in the order of registration; what they raise
         is logged.
         """
+        if not isinstance(reason, CancelReason):
+            raise TypeError(f"reason must be a CancelReason, got {shown(reason)}")
         self._check_process()
-        if (callbacks := self.seal(reason)) is None:
-            return False
-        run_callbacks(callbacks)
-        return True
+        found: list[Callable[[], object]] = []
+        try:
+            return self._seal(reason, found)
+        finally:  # also when a Ctrl-C came in between
+            run_callbacks(found)
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Block until canceled, at most `timeout` seconds; True if canceled."""
@@ -176,11 +179,18 @@ class CancelToken:
     def seal(self, reason: CancelReason) -> list[Callable[[], object]] | None:
         """Cancel and wake, but leave the callbacks to the caller; None if canceled before."""
         found: list[Callable[[], object]] = []
+        return found if self._seal(reason, found) else None
+
+    def _seal(self, reason: CancelReason, found: list[Callable[[], object]]) -> bool:
         with self.lock:
             if self._reason is not None:
-                return None
-            self._spread(reason, found)
-        return found
+                return False
+            try:
+                self._spread(reason, found)
+            except BaseException:  # a Ctrl-C in the middle: whoever waits is woken all the same
+                self._spread(reason, found)
+                raise
+            return True
 
     def watch(self, latch: Latch) -> bool:
         """Open `latch` at the cancellation; False if that has happened."""
@@ -211,13 +221,12 @@ class CancelToken:
             self._timers.check_process()
 
     def _spread(self, reason: CancelReason, found: list[Callable[[], object]]) -> None:
-        # holds lock; a loop, so that a deep tree can't exhaust the stack
+        # holds lock; a loop, so that a deep tree can't exhaust the stack; twice is the same as once
         todo: list[CancelToken] = [self]
         while todo:
             token = todo.pop()
-            if token._reason is not None:
-                continue
-            token._reason = reason
+            if token._reason is None:
+                token._reason = reason
             if token._callbacks is not None:
                 found.extend(token._callbacks.values())
                 token._callbacks = None
@@ -229,7 +238,7 @@ class CancelToken:
                 token._deadline.cancel()
             if token._children is not None:
                 todo.extend(token._children)
-                token._children = token._kept = None
+        self._children = self._kept = None
 
     def _be_kept(self) -> None:
         # holds lock; nobody else may hold a token whose callbacks must still run

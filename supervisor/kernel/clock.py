@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 LONGEST_WAIT = 3600.0  # seconds; a single wait of the operating system is never longer
+# A signal that comes in the microseconds before the main thread blocks does not wake it, and its
+# handler (Ctrl-C!) runs only once it is awake: so it sleeps in pieces.
+_MAIN_PIECE = 0.2  # seconds
 
 
 class Lock(Protocol):
@@ -112,15 +115,38 @@ class Clock(Protocol):
         ...
 
 
+def _piece() -> float:
+    return _MAIN_PIECE if in_main_thread() else LONGEST_WAIT
+
+
+def _acquire(lock: threading.Lock, timeout: float | None) -> bool:
+    """Acquire within `timeout` seconds, asleep in pieces."""
+    if lock.acquire(False):
+        return True
+    piece = _piece()
+    if timeout is None:
+        while not lock.acquire(timeout=piece):
+            pass
+        return True
+    end, left = time.monotonic() + timeout, timeout
+    while left > 0.0:
+        if lock.acquire(timeout=min(piece, left)):
+            return True
+        left = end - time.monotonic()
+    return False
+
+
 class _SystemCondition(threading.Condition):
     def wait_for(  # type: ignore[override]
         self, predicate: Callable[[], bool], timeout: float | None = None
     ) -> bool:
-        if timeout is None or timeout <= LONGEST_WAIT:
+        piece = _piece()
+        if timeout is not None and timeout <= piece:
             return super().wait_for(predicate, timeout)
-        end = time.monotonic() + timeout
-        while not (result := super().wait_for(predicate, min(LONGEST_WAIT, end - time.monotonic()))):
-            if time.monotonic() >= end:
+        end = None if timeout is None else time.monotonic() + timeout
+        left = piece
+        while not (result := super().wait_for(predicate, left)):
+            if end is not None and (left := min(piece, end - time.monotonic())) <= 0.0:
                 break
         return result
 
@@ -141,14 +167,7 @@ class _SystemLatch:
             pass
 
     def wait(self, timeout: float | None = None) -> bool:
-        if timeout is None:
-            opened = self._lock.acquire()
-        else:
-            end = time.monotonic() + timeout
-            while not (opened := self._lock.acquire(timeout=min(LONGEST_WAIT, max(0.0, timeout)))):
-                timeout = end - time.monotonic()
-                if timeout <= 0:
-                    break
+        opened = _acquire(self._lock, timeout)
         if opened:
             self.open()  # stays open for whoever asks again
         return opened
@@ -218,7 +237,7 @@ class _SystemQueue:
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         items = self._items
         while not items:
-            if not self._bell.acquire(block, -1 if timeout is None or not block else timeout) and not items:
+            if not (_acquire(self._bell, timeout) if block else self._bell.acquire(False)) and not items:
                 raise Empty
         return items.popleft()
 

@@ -109,14 +109,18 @@ def labels(kinds: Iterable[type[Event] | str] | type[Event] | str | None) -> fro
     if kinds is None:
         return None
     wanted: Iterable[object] = (kinds,) if isinstance(kinds, str | type) else kinds
+    if not isinstance(wanted, Iterable):
+        raise TypeError(f"kinds must be event classes or their labels, got {shown(kinds)}")
     found: set[str] = set()
+    above = {base for cls in _known.values() for base in cls.__mro__[1:]}
+    concrete = {label: cls for label, cls in _known.items() if cls not in above}
     for kind in wanted:
         if isinstance(kind, type) and issubclass(kind, Event):
-            found.update(label for label, cls in _known.items() if issubclass(cls, kind))
+            found.update(label for label, cls in concrete.items() if issubclass(cls, kind))
         elif not isinstance(kind, str):
             raise TypeError(f"kinds must be event classes or their labels, got {shown(kind)}")
-        elif kind not in _known:
-            raise ValueError(f"no event has the label {kind!r}; there are {', '.join(sorted(_known))}")
+        elif kind not in concrete:
+            raise ValueError(f"no event has the label {kind!r}; there are {', '.join(sorted(concrete))}")
         else:
             found.add(kind)
     return frozenset(found)

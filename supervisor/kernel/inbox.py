@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supervisor.kernel.clock import LONGEST_WAIT, Clock, Empty
+from supervisor.kernel.clock import Clock, Empty
 
 __all__ = ["AT_ONCE", "Inbox", "Message"]
 
 AT_ONCE = -1.0
+_FAR = 1e8  # seconds; a longer patience is asked for again
 
 Message = Callable[[], None]
 
@@ -57,7 +58,7 @@ class Inbox:
             elif timeout == AT_ONCE:
                 message = self._queue.get_nowait()
             else:
-                message = self._queue.get(True, min(timeout, LONGEST_WAIT))
+                message = self._queue.get(True, min(timeout, _FAR))
         except Empty:
             message = None
             self.quiet = timeout != AT_ONCE

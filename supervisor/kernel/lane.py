@@ -80,7 +80,9 @@ class Lane:
                     busy |= self._deliver_some(mailbox)
                 if busy:
                     continue
-                if self.bus.over_for(self) or not (self.mailboxes or self.shared):
+                if self.bus.over_for(self) or (
+                    not self.shared and all(mailbox.closed for mailbox in self.mailboxes)
+                ):
                     return
                 self.inbox.take(self.patience)
                 self.resting = False  # before anything is taken from a queue, see `over_for`
@@ -112,14 +114,18 @@ class Lane:
 
 
 class EventStream(Iterator[Event]):
-    """Blocking iterator over events; ends with the supervisor, or when it is closed."""
+    """Blocking iterator over events; ends with the supervisor, or when it is closed.
 
-    __slots__ = ("_bus", "_inbox", "_mailbox")
+    Several threads may iterate at once; each event goes to one of them.
+    """
+
+    __slots__ = ("_bus", "_inbox", "_mailbox", "_turn")
 
     def __init__(self, bus: Source, mailbox: Mailbox, inbox: Inbox) -> None:
         self._bus = bus
         self._mailbox = mailbox
         self._inbox = inbox
+        self._turn = bus.clock.lock()  # several threads may iterate: one waits, the others wait for it
 
     def __iter__(self) -> EventStream:
         return self
@@ -128,13 +134,14 @@ class EventStream(Iterator[Event]):
         """Return the next event, and block for it. On the iterating thread."""
         if self._bus.forked:
             raise ForkedProcess("no event comes in a forked child; make a new Supervisor in it")
-        while not self._mailbox.closed:
-            if self._mailbox.queue:
-                return self._mailbox.queue.popleft()
-            if not self._bus.caught_up(self._mailbox):
-                if self._bus.over:
-                    break
-                self._inbox.take(self._patience)
+        with self._turn:
+            while not self._mailbox.closed:
+                if self._mailbox.queue:
+                    return self._mailbox.queue.popleft()
+                if not self._bus.caught_up(self._mailbox):
+                    if self._bus.over:
+                        break
+                    self._inbox.take(self._patience)
         raise StopIteration
 
     def _patience(self) -> float | None:

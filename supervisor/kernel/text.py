@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, cast
 
 from supervisor.kernel.errors import Canceled, TaskError
@@ -26,15 +26,17 @@ _DEPTH = 4  # nested groups in a traceback
 _name_of = type.__dict__["__name__"].__get__
 _module_of = type.__dict__["__module__"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
+_set_traceback = BaseException.with_traceback
 _cause_of = BaseException.__dict__["__cause__"].__get__
 _context_of = BaseException.__dict__["__context__"].__get__
+_set_context = BaseException.__dict__["__context__"].__set__
 _suppressed = BaseException.__dict__["__suppress_context__"].__get__
 _members_of = BaseExceptionGroup.__dict__["exceptions"].__get__
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _LIBRARY, _STANDARD, _THIRD_PARTY, _USER = range(4)
-_ranks: dict[str, int] = {}  # by file name; a cache, cleared when it grows large
+_files: dict[str, tuple[int, str]] = {}  # file name -> its rank, and its last part; a bounded cache
 
 
 def shown(value: object, limit: int = 200) -> str:
@@ -52,12 +54,54 @@ def error_text(error: BaseException) -> str:
     """
     try:
         line = _summary(error, 320) + _place(_traceback_of(error))
-        cause = _cause_of(error)
-        if cause is not None:
+        if (cause := _cause_of(error)) is not None:
             line += _causes(cause)
-        return _one_line(line)
+        return line if line.isprintable() and len(line) <= ERROR_LIMIT else _one_line(line)
     except BaseException:
         return _one_line(type_name(error))
+
+
+class ErrorTexts:
+    """`error_text` for one thread that meets the same error again and again: it keeps the last one.
+
+    The text is the same when type, message and the instruction that raised are, and that stands in
+    the caller's own code, so that no outer frame is the place.
+    """
+
+    __slots__ = ("_code", "_instruction", "_kind", "_message", "_text")
+
+    def __init__(self) -> None:
+        self._kind: type[BaseException] | None = None
+        self._message = self._text = ""
+        self._code: CodeType | None = None
+        self._instruction = -1
+
+    def of(self, error: BaseException) -> str:
+        """Return what `error_text` returns."""
+        kind, innermost = type(error), _traceback_of(error)
+        if innermost is None or _cause_of(error) is not None:
+            return error_text(error)
+        while (deeper := innermost.tb_next) is not None:
+            innermost = deeper
+        code, instruction = innermost.tb_frame.f_code, innermost.tb_lasti
+        try:
+            message = str(error)
+        except BaseException:
+            return error_text(error)
+        if type(message) is not str:  # its comparison might do anything
+            return error_text(error)
+        if (
+            kind is self._kind
+            and code is self._code
+            and instruction == self._instruction
+            and message == self._message
+        ):
+            return self._text
+        text = error_text(error)
+        if len(message) <= ERROR_LIMIT and _rank(code.co_filename) == _USER:
+            self._kind, self._code, self._instruction = kind, code, instruction
+            self._message, self._text = message, text
+        return text
 
 
 def message_text(error: BaseException) -> str:
@@ -89,7 +133,7 @@ def strip_frames(error: BaseException) -> None:
     """Clear the traceback of the error and of all that it is linked to, so that no frame is kept alive."""
     linked = _context_of(error) is not None or _cause_of(error) is not None
     if not linked and not issubclass(type(error), BaseExceptionGroup):
-        BaseException.with_traceback(error, None)
+        _set_traceback(error, None)
         return
     seen: set[int] = set()
     todo = [error]
@@ -99,12 +143,18 @@ def strip_frames(error: BaseException) -> None:
             continue
         seen.add(id(each))
         try:
-            BaseException.with_traceback(each, None)
+            _set_traceback(each, None)
             todo += [link for link in (_cause_of(each), _context_of(each)) if link is not None]
             if issubclass(type(each), BaseExceptionGroup):
                 todo += _members_of(each)
         except BaseException:
             continue
+
+
+def follows(error: BaseException, earlier: BaseException) -> None:
+    """Record that `error` was raised after `earlier`, unless it says already what it came after."""
+    if error is not earlier and _context_of(error) is None:
+        _set_context(error, earlier)
 
 
 def stack_text(ident: int, limit: int = 15) -> str:
@@ -175,8 +225,18 @@ def _message(error: BaseException, limit: int) -> str:
 
 
 def _summary(error: BaseException, limit: int) -> str:
-    text = _message(error, limit)
-    return f"{type_name(error)}: {text}" if text else type_name(error)
+    name: str = _name_of(type(error))
+    if len(name) > 80:
+        name = _cut(name, 80)
+    try:
+        text = str(error)
+        if type(text) is not str:
+            text = _plain(text)
+    except BaseException as broken:
+        text = f"<no text, __str__ raised {type_name(broken)}>"
+    if len(text) > limit:
+        text = _cut(text, limit)
+    return f"{name}: {text}" if text else name
 
 
 def _causes(cause: BaseException | None) -> str:
@@ -193,26 +253,25 @@ def _place(traceback: TracebackType | None) -> str:
     """Return ` (in FUNCTION, FILE:LINE)` for the innermost frame of the most personal code, or ""."""
     best: TracebackType | None = None
     best_rank = _STANDARD  # a frame of this rank or better, the innermost one
-    ranks = _ranks
+    last = ""
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
-        rank = ranks.get(filename)
-        if rank is None:
-            rank = _rank(filename)
+        rank, short = _files.get(filename) or _file(filename)
         if rank >= best_rank:
-            best, best_rank = traceback, rank
+            best, best_rank, last = traceback, rank, short
         traceback = traceback.tb_next
-    if best is None:
-        return ""
-    code = best.tb_frame.f_code
-    filename = code.co_filename
-    return f" (in {code.co_name}, {filename[filename.rfind(os.sep) + 1 :]}:{best.tb_lineno})"
+    return "" if best is None else f" (in {best.tb_frame.f_code.co_name}, {last}:{best.tb_lineno})"
 
 
 def _rank(filename: str) -> int:
     """Return how near a file is to the user's own code: the higher the nearer."""
-    rank = _ranks.get(filename)
-    if rank is None:
+    return _file(filename)[0]
+
+
+def _file(filename: str) -> tuple[int, str]:
+    """Return the rank of a file and the last part of its name."""
+    found = _files.get(filename)
+    if found is None:
         if filename.startswith(_OURS):
             rank = _LIBRARY
         elif "site-packages" in filename or "dist-packages" in filename:
@@ -221,10 +280,10 @@ def _rank(filename: str) -> int:
             rank = _STANDARD
         else:
             rank = _USER
-        if len(_ranks) > 2_000:
-            _ranks.clear()
-        _ranks[filename] = rank
-    return rank
+        if len(_files) > 2_000:
+            _files.clear()
+        found = _files[filename] = (rank, filename[filename.rfind(os.sep) + 1 :])
+    return found
 
 
 def _chain_text(error: BaseException, depth: int) -> str:

@@ -29,12 +29,16 @@ from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Clock, Latch, ThreadHandle, current_ident
 from supervisor.kernel.deadlines import Deadline, Deadlines
 from supervisor.kernel.errors import Timeout
+from supervisor.kernel.log import library_logger
 from supervisor.kernel.permits import Permits
 from supervisor.kernel.promise import Promise
 from supervisor.kernel.text import (
     REASON_LIMIT,
+    ErrorTexts,
     error_text,
+    follows,
     message_text,
+    shown,
     stack_text,
     strip_frames,
     traceback_text,
@@ -72,26 +76,10 @@ class State:
     FINISHED = "finished"
 
 
-class Progress:
-    """A snapshot of an actor; replaced as a whole, so that readers need no lock."""
-
-    __slots__ = ("attempt", "last_error", "next_at", "started", "state", "streak")
-
-    def __init__(
-        self,
-        state: str,
-        attempt: int,
-        streak: int,
-        started: float | None,
-        next_at: float | None,
-        last_error: str | None,
-    ) -> None:
-        self.state = state
-        self.attempt = attempt
-        self.streak = streak
-        self.started = started  # monotonic; of the last attempt
-        self.next_at = next_at  # monotonic; None when it is not known
-        self.last_error = last_error
+# A snapshot: state, attempt, streak, start of the attempt and of the next (monotonic seconds, None
+# when there is none), last error. Replaced as a whole, so that readers need no lock; a bare tuple, as
+# the loop makes one for each attempt.
+Progress = tuple[str, int, int, float | None, float | None, str | None]
 
 
 class Host(Protocol):
@@ -133,6 +121,7 @@ class Actor:
         "_contextvars",
         "_host",
         "_started",
+        "_texts",
         "admitted",
         "claimed",
         "closed",
@@ -162,7 +151,7 @@ class Actor:
         clock = host.clock
         self.token = CancelToken(clock=clock, timers=host.deadlines)
         self.outcome: Promise[TaskOutcome | None] = Promise(clock)  # None: none can come any more
-        self.progress = Progress(State.WAITING, 0, 0, None, None, None)
+        self.progress: Progress = (State.WAITING, 0, 0, None, None, None)
         self.slot: str | None = None
         self.thread: ThreadHandle | None = None
         self.ident: int | None = None
@@ -174,6 +163,7 @@ class Actor:
         self.closed = False  # given up: what its thread still says is stale
         self.ended = False  # the thread has nothing more to do
         self._contextvars: Context = copy_context()
+        self._texts = ErrorTexts()
         self._context: TaskContext | None = None
         self._started = 0.0  # monotonic; of the attempt
         self.value: object = None  # of the last success
@@ -184,6 +174,11 @@ class Actor:
     def stack(self) -> str:
         """Return where the thread is; "" when it has none."""
         return "" if self.ident is None or self.ended else stack_text(self.ident)
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts were started."""
+        return self.progress[1]
 
     @property
     def current_token(self) -> CancelToken:
@@ -215,7 +210,7 @@ class Actor:
                 kind=OutcomeKind.PANICKED,
                 reason=reason,
                 traceback=traceback_text(error),
-                attempts=self.progress.attempt,
+                attempts=self.attempts,
             )
         self.value = self._context = None
         self.token.seal(CancelReason.REQUESTED)  # threads that a body left behind may wait on it
@@ -234,7 +229,7 @@ class Actor:
             try:
                 attempt += 1
                 started = self._started = monotonic()
-                self.progress = Progress(State.RUNNING, attempt, streak, started, None, last_error)
+                self.progress = (State.RUNNING, attempt, streak, started, None, last_error)
                 result = self._attempt(attempt)
             finally:
                 if permits is not None:
@@ -246,10 +241,10 @@ class Actor:
             elif ending is not CANCELED:
                 last_error = result.text
             now = monotonic()
-            draw = host.rng.random() if streak else 0.0
-            step = decide(policy, ending, streak, canceled=token.canceled, elapsed=now - started, draw=draw)
+            draw = self._draw() if streak and policy.backoff is not None else 0.0
+            step = decide(policy, ending, streak, token.canceled, now - started, draw)
             if isinstance(step, Stop):
-                self.progress = Progress(State.STOPPING, attempt, streak, started, None, last_error)
+                self.progress = (State.STOPPING, attempt, streak, started, None, last_error)
                 return step, result
             if result.error is not None:
                 # It holds the frames of its body, often in a circle with them: not through a long wait.
@@ -259,21 +254,32 @@ class Actor:
             delay = step.delay
             if delay > 0.0:
                 state = State.BACKOFF if streak else State.IDLE
-                self.progress = Progress(state, attempt, streak, started, now + delay, last_error)
+                self.progress = (state, attempt, streak, started, now + delay, last_error)
                 if step.cause is not None:
                     error = last_error if streak else None
                     host.bus.publish(
                         self, BackoffScheduled, self.id, self.name, attempt, delay, step.cause, error
                     )
                 token.wait(delay)
-        self.progress = Progress(State.STOPPING, attempt, streak, None, None, last_error)
+        self.progress = (State.STOPPING, attempt, streak, None, None, last_error)
         return Stop(OutcomeKind.CANCELED), None
+
+    def _draw(self) -> float:
+        """Return a draw in [0, 1); a generator of the user that gives none must not end the task."""
+        try:
+            if 0.0 <= (draw := self._host.rng.random()) < 1.0:
+                return draw
+            fault = f"random() gave {shown(draw)}"
+        except BaseException as error:
+            fault = f"random() raised {error_text(error)}"
+        library_logger().error("rng is unusable, 0.5 is taken for a draw: %s", fault)
+        return 0.5
 
     def _attempt(self, attempt: int) -> AttemptResult:
         """Run one attempt and publish how it went."""
         host, policy, started = self._host, self.policy, self._started
         deadline = None if policy.timeout is None else started + policy.timeout
-        context = self._context = TaskContext(self.name, self.id, attempt, deadline, self.token, host.clock)
+        context = self._context = TaskContext(self, attempt, deadline)
         bus = host.bus
         if bus.active:
             bus.publish(self, AttemptStarting, self.id, self.name, attempt)
@@ -283,9 +289,8 @@ class Actor:
         if watch is not None:
             watch.ended()
             late_by = host.clock.monotonic() - watch.deadline
-        context.end()
         if (error := result.error) is not None and result.text is None and result.ending is not CANCELED:
-            result.text = error_text(error)
+            result.text = self._texts.of(error)
         if bus.active:
             self._tell(result, attempt, host.clock.monotonic() - started, late_by)
         return result
@@ -307,10 +312,8 @@ class Actor:
         """Call the body and close what it left, in the contextvars of this attempt."""
         enter(context)
         spec = self.spec
-        if spec.takes_context:
-            result = call(spec.task, context, *spec.args, **spec.kwargs)
-        else:
-            result = call(spec.task, *spec.args, **spec.kwargs)
+        args = (context, *spec.args) if spec.takes_context else spec.args
+        result = call(spec.task, args, spec.kwargs)
         if self._host.forked:  # a body that forked, and its child came back
             leave_child(self.name, result.error, result.exit_code)
         if watch is not None and not watch.returned():
@@ -319,8 +322,8 @@ class Actor:
         error = context.close(result.error)
         if error is None:
             return result
-        if result.error is not None and error.__context__ is None and error is not result.error:
-            error.__context__ = result.error  # what the body raised is not to be lost
+        if result.error is not None:
+            follows(error, result.error)  # what the body raised is not to be lost
         late = result.value if result.ending is TIMED_OUT else None
         return AttemptResult(PANICKED, late, error)
 
@@ -343,7 +346,7 @@ class Actor:
             traceback=trace,
             exit_code=exit_code,
             value=self.value,
-            attempts=self.progress.attempt,
+            attempts=self.attempts,
         )
 
     # What happens at a deadline: a `WatchObserver`
@@ -360,7 +363,7 @@ class Actor:
         return lambda: host.call_back(callbacks or [])
 
     def overrunning(self, late_by: float) -> None:
-        attempt = self.progress.attempt
+        attempt = self.attempts
         self._host.bus.publish(self, AttemptOverrunning, self.id, self.name, attempt, late_by, self.stack())
 
     def given_up(self) -> None:

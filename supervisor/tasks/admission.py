@@ -40,34 +40,41 @@ class Admissions:
     def admit(self, pairs: Sequence[tuple[TaskSpec, Policy]]) -> list[Actor]:
         """Register and start all or none. Raises TaskAlreadyExists, CapacityExceeded, ShuttingDown."""
         running = self._running
-        with running.lock:
-            running.refuse_when_closing()
-            conflicts = running.registry.conflicts([spec for spec, _ in pairs])
-            for each in conflicts:
-                running.bus.publish(None, TaskRejected, None, each.spec.name, each.kind, each.reason)
-            actors: list[Actor] = []
-            if not conflicts:
-                actors = [Actor(running, next_id(), spec, policy) for spec, policy in pairs]
-                for actor in actors:
-                    running.registry.insert(actor)
-        if conflicts:
-            raise _error(conflicts)
-        self._launch(actors)
+        actors = [Actor(running, next_id(), spec, policy) for spec, policy in pairs]
+        try:
+            with running.lock:
+                running.refuse_when_closing()
+                conflicts = running.registry.conflicts([spec for spec, _ in pairs])
+                for each in conflicts:
+                    running.bus.publish(None, TaskRejected, None, each.spec.name, each.kind, each.reason)
+                if not conflicts:
+                    for actor in actors:
+                        running.registry.insert(actor)
+            if conflicts:
+                raise _error(conflicts)
+            self._launch(actors)
+        except BaseException:  # a Ctrl-C may come anywhere: who is not in by now does not get in
+            self._take_back(actors)
+            raise
         return actors
 
     def submit(self, spec: TaskSpec, policy: Policy, key: str, admission: slots.Admission) -> Actor:
         """Put a task into a slot. Its outcome says whether it was admitted."""
         running = self._running
         actor = Actor(running, next_id(), spec, policy)
-        actor.slot = key
-        with running.lock:
-            running.refuse_when_closing()
-            running.registry.queued[actor.id] = actor
-            running.unfinished += 1
-            old = self._slots.get(key, slots.Idle())
-            new, effects = slots.submit(old, actor.id, admission, running.config.slot_capacity)
-            self._enter(key, old, new)
-        self._apply(key, effects)
+        try:
+            with running.lock:
+                running.refuse_when_closing()
+                running.registry.queued[actor.id] = actor
+                running.unfinished += 1
+                actor.slot = key
+                old = self._slots.get(key, slots.Idle())
+                new, effects = slots.submit(old, actor.id, admission, running.config.slot_capacity)
+                self._enter(key, old, new)
+            self._apply(key, effects)
+        except BaseException:  # a Ctrl-C may come anywhere: nobody must own a slot who never runs
+            self._forget(key, actor)
+            raise
         return actor
 
     def withdraw(self, actor: Actor) -> bool:
@@ -154,11 +161,12 @@ class Admissions:
             if actors[0].admitted or running.closing or actors[0].closed:
                 return actors[0].admitted
             for actor in actors:
-                if actor.slot is None:  # the others count since they were submitted
-                    running.unfinished += 1
                 running.bus.publish(None, TaskAdded, actor.id, actor.name)
             for actor in actors:  # all are told of before the first may run
+                if actor.slot is None:  # the others count since they were submitted
+                    running.unfinished += 1
                 actor.admitted = True
+            for actor in actors:
                 if actor.token.canceled:  # replaced or removed before it was in
                     running.claim(actor, actor.token.reason or CancelReason.REPLACED)
             return True
@@ -166,8 +174,9 @@ class Admissions:
     def _take_back(self, actors: Iterable[Actor]) -> None:
         with self._running.lock:
             for actor in actors:
-                self._running.registry.remove(actor)
-                actor.closed = actor.ended = True
+                if not actor.admitted:
+                    self._running.registry.remove(actor)
+                    actor.closed = actor.ended = True
         for actor in actors:
             if (gate := actor.gate) is not None:
                 gate.open()
@@ -218,6 +227,23 @@ class Admissions:
             self._refuse(actor, RejectionKind.CAPACITY, str(error))
             return False
         return True
+
+    def _forget(self, key: str, actor: Actor) -> None:
+        """Undo a submission that was interrupted, unless the task is in already."""
+        running = self._running
+        with running.lock:
+            old = self._slots.get(key, slots.Idle())
+            if actor.admitted or actor.slot is None or actor.outcome.done:
+                return
+            effects: list[slots.Effect] = []
+            if not isinstance(old, slots.Idle) and old.owner == actor.id:
+                effects = self._owner_gone(key, actor.id)
+            else:
+                self._enter(key, old, slots.withdraw(old, actor.id))
+            running.registry.remove(actor)
+            actor.closed = actor.ended = True
+        self._cancel_queued(actor, CancelReason.REQUESTED)
+        self._apply(key, effects)
 
     def _owner_gone(self, key: str, id: int) -> list[slots.Effect]:
         # holds running.lock

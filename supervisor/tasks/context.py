@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from supervisor.kernel.cancellation import CancelReason, CancelToken, Undo
 from supervisor.kernel.clock import Clock
@@ -23,6 +23,17 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
+class Task(Protocol):
+    """What a context tells of the task it belongs to."""
+
+    name: str
+    id: int
+    token: CancelToken
+
+    @property
+    def clock(self) -> Clock: ...
+
+
 class TaskContext:
     """One attempt, seen from inside its body. It may be handed to threads that the body starts.
 
@@ -30,23 +41,29 @@ class TaskContext:
     monotonic clock, None without a timeout.
     """
 
-    __slots__ = ("_clock", "_closers", "_over", "_run", "_token", "attempt", "deadline", "id", "name")
+    __slots__ = ("_closers", "_over", "_run", "_task", "_token", "attempt", "deadline")
 
-    def __init__(
-        self, name: str, id: int, attempt: int, deadline: float | None, run: CancelToken, clock: Clock
-    ) -> None:
-        self.name = name  # of the task
-        self.id = id  # of the task
+    def __init__(self, task: Task, attempt: int, deadline: float | None) -> None:
         self.attempt = attempt  # from 1
         self.deadline = deadline  # on the monotonic clock, in seconds; None without a timeout
-        self._run = run  # of the whole task; the attempt's own token is made when it is needed
+        self._task = task
+        self._run = run = task.token  # the attempt's own token is made when it is needed
         self._token: CancelToken | None = None if deadline is None else run.child()
-        self._clock = clock
         self._closers: list[_Closer] | None = None
         self._over = False
 
     def __repr__(self) -> str:
         return f"<TaskContext {self.name!r} #{self.id} attempt {self.attempt}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self._task.name
+
+    @property
+    def id(self) -> int:
+        """The id of the task."""
+        return self._task.id
 
     @property
     def token(self) -> CancelToken:
@@ -82,7 +99,7 @@ class TaskContext:
 
         Good as the timeout of a blocking call, which nothing can interrupt from outside.
         """
-        return None if self.deadline is None else max(0.0, self.deadline - self._clock.monotonic())
+        return None if self.deadline is None else max(0.0, self.deadline - self._task.clock.monotonic())
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Pause at most `timeout` seconds; True as soon as the attempt is asked to stop."""
@@ -149,9 +166,11 @@ class TaskContext:
     # For the actor
 
     def close(self, result: BaseException | None) -> BaseException | None:
-        """Run the closers, last first, each whatever the others do; return the first error.
+        """End the attempt: run the closers, last first, whatever the others do; return the first error.
 
-        result: what the attempt failed with. A closer that lets it pass has not failed itself.
+        What was to be called when it is canceled is forgotten, and what the body has left waiting on
+        its context, in threads of its own, is told to stop.  result: what the attempt failed with. A
+        closer that lets it pass has not failed itself.
         """
         first: BaseException | None = None
         while self._closers:
@@ -161,16 +180,10 @@ class TaskContext:
                 if first is None and error is not result:
                     first = error
         self._over = True
-        return first
-
-    def end(self) -> None:
-        """Forget what was to be called when the attempt is canceled: it is over.
-
-        Whatever the body has left waiting on its context, in threads of its own, is told to stop.
-        """
         if self._token is not None:
             self._token.forget_callbacks()
             self._token.seal(CancelReason.REQUESTED)
+        return first
 
 
 _current: ContextVar[TaskContext | None] = ContextVar("supervisor_context", default=None)
@@ -181,6 +194,5 @@ def current_context() -> TaskContext | None:
     return _current.get()
 
 
-def enter(context: TaskContext) -> None:
-    """Make `context` the current one, in the contextvars context of its attempt."""
-    _current.set(context)
+enter = _current.set
+"""Make a context the current one, in the contextvars context of its attempt."""

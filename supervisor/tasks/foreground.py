@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Protocol
 
-from supervisor.kernel.clock import SYSTEM_CLOCK
 from supervisor.kernel.errors import AlreadyRunning, GraceExceeded, ShuttingDown
 from supervisor.kernel.text import shown
 from supervisor.tasks.handle import TaskHandle
@@ -19,9 +18,6 @@ from supervisor.tasks.spec import TaskSpec
 __all__ = ["Foreground", "StopEvent"]
 
 _STOP_POLL = 0.05  # seconds between two looks at a `stop` event, which offers nothing better
-# A signal that comes in the microseconds before the main thread blocks does not wake it, and its
-# handler runs only once it is awake: so where a signal counts, no wait is longer than this (seconds).
-_SIGNAL_LOOK = 0.25
 
 
 class StopEvent(Protocol):
@@ -50,7 +46,7 @@ class Foreground:
     ) -> list[TaskOutcome]:
         """See `Supervisor.run`."""
         running = self._running
-        running.check_not_inside(None, "run", "use add_all()")
+        running.check_not_inside(None, "run", "use add_all(), and request_shutdown() to stop")
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise TypeError(f"stop must be an Event with is_set(), got {shown(stop)}")
         with running.lock:
@@ -61,11 +57,10 @@ class Foreground:
         if joins:  # nothing to run, and a shutdown to wait for
             running.shut_down(running.config.grace_seconds, requested=True)
             return []
-        with forwarded(self._on_signal) if signals else nullcontext(False) as listens:
+        with forwarded(self._on_signal) if signals else nullcontext():
             handles = self._add(specs, add_all)
-            look = _SIGNAL_LOOK if listens and running.clock is SYSTEM_CLOCK else None
             try:
-                self._run_to_the_end(stop, look)
+                self._run_to_the_end(stop)
             except GraceExceeded:
                 raise
             except BaseException as error:
@@ -87,13 +82,13 @@ class Foreground:
             self._used = False
             raise
 
-    def _run_to_the_end(self, stop: StopEvent | None, look: float | None) -> None:
+    def _run_to_the_end(self, stop: StopEvent | None) -> None:
         running = self._running
-        poll = look if stop is None else _STOP_POLL
+        poll = None if stop is None else _STOP_POLL
         by_itself: bool | None = None
         while by_itself is None and not (stop is not None and stop.is_set()):
             by_itself = running.close_when_empty(poll)
-        running.shut_down(running.config.grace_seconds, requested=not by_itself, look=look)
+        running.shut_down(running.config.grace_seconds, requested=not by_itself)
 
     def _on_signal(self, number: int) -> None:
         self._running.inbox.post(partial(self._handle_signal, number))

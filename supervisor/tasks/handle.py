@@ -73,7 +73,9 @@ class TaskHandle:
         limit = patience(timeout, "timeout")
         self._supervisor.check_process()
         actor = self._actor
-        if not self._supervisor.wait_for_outcome(actor, limit, "wait", "return from the body"):
+        if not self._supervisor.wait_for_outcome(
+            actor, limit, "wait", "use remove(), or return from the body"
+        ):
             raise TimeoutError(
                 f"task {self.name!r} (#{self.id}) has not ended within {limit:g} s; it goes on"
             )
@@ -102,8 +104,8 @@ def actor_of(handle: TaskHandle, supervisor: Supervisor) -> Actor | None:
 
 def snapshot(actor: Actor, *, stack: bool = False) -> TaskInfo:
     """Read what an actor does now, without a lock."""
-    progress, clock = actor.progress, actor.clock
-    state = progress.state
+    clock = actor.clock
+    state, attempt, streak, started, next_at, last_error = actor.progress
     if actor.closed:
         state = State.FINISHED if actor.ended else State.STUCK
     elif actor.outcome.done:
@@ -124,10 +126,10 @@ def snapshot(actor: Actor, *, stack: bool = False) -> TaskInfo:
         id=TaskId(actor.id),
         name=actor.name,
         state=state,
-        attempt=progress.attempt,
-        streak=progress.streak,
-        started_at=wall(progress.started),
-        next_attempt_at=wall(progress.next_at) if waits else None,
-        last_error=progress.last_error,
+        attempt=attempt,
+        streak=streak,
+        started_at=wall(started),
+        next_attempt_at=wall(next_at) if waits else None,
+        last_error=last_error,
         stack=(actor.stack() or None) if stack and state != State.FINISHED else None,
     )

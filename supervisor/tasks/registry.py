@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
-from typing import NewType
 
 from supervisor.tasks.actor import Actor
 from supervisor.tasks.outcome import RejectionKind
@@ -12,8 +11,12 @@ from supervisor.tasks.spec import TaskSpec
 
 __all__ = ["Conflict", "Registry", "TaskId", "next_id"]
 
-TaskId = NewType("TaskId", int)
-"""Identity of a task: from 1, the same for all supervisors of the process, never reused."""
+
+class TaskId(int):
+    """Identity of a task: from 1, one sequence for all supervisors of the process, never reused."""
+
+    __slots__ = ()
+
 
 _ids = count(1)
 
@@ -85,8 +88,8 @@ class Registry:
         members = len(self.live) + len(self.stuck)
         if self._limit is not None and members + len(specs) > self._limit:
             reason = (
-                f"{members} tasks are registered and max_tasks is {self._limit}; "
-                "wait for one to end or raise max_tasks"
+                f"{members} of max_tasks {self._limit} are registered, {len(specs)} more do not fit; "
+                "wait for tasks to end or raise max_tasks"
             )
             return [Conflict(spec, RejectionKind.CAPACITY, reason) for spec in specs]
         return []

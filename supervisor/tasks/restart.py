@@ -41,7 +41,7 @@ _FINAL = {
 
 
 def decide(
-    policy: Policy, ending: Ending, streak: int, *, canceled: bool, elapsed: float, draw: float
+    policy: Policy, ending: Ending, streak: int, canceled: bool, elapsed: float, draw: float
 ) -> Stop | Again:
     """Return what follows an attempt.
 

@@ -16,7 +16,7 @@ from functools import partial
 from supervisor.kernel.backoff import Draws, default_rng
 from supervisor.kernel.bus import EventBus
 from supervisor.kernel.cancellation import CancelReason, run_callbacks
-from supervisor.kernel.clock import Clock, ThreadHandle, current_ident
+from supervisor.kernel.clock import Clock, SystemClock, ThreadHandle, current_ident
 from supervisor.kernel.deadlines import VERDICT, WAKE, Deadlines
 from supervisor.kernel.errors import (
     CapacityExceeded,
@@ -91,7 +91,7 @@ class Running:
                     self.thread = self.clock.spawn(self._main, self.config.name)
                 except RuntimeError as error:
                     raise CapacityExceeded(f"no thread for the supervisor: {error_text(error)}") from error
-        if first:
+        if first and isinstance(self.clock, SystemClock):  # virtual time has stopped when the process exits
             process.register(self)
         try:
             self.bus.start()
@@ -130,14 +130,34 @@ class Running:
         """
         if actor.claimed or actor.closed or actor.ended or not actor.admitted:
             return False
+        if reason is not CancelReason.SHUTDOWN:
+            grace = self.config.grace_seconds
+            give_up = partial(self._grace_over, actor, f"did not stop within {grace:g} s")
+            actor.grace = self.deadlines.call_at(self.clock.monotonic() + grace, give_up, VERDICT)
         actor.claimed = True
         self.bus.publish(actor, TaskCancelRequested, actor.id, actor.name, reason)
-        if reason is CancelReason.SHUTDOWN:
-            return True
-        grace = self.config.grace_seconds
-        give_up = partial(self.give_up, actor, f"did not stop within {grace:g} s")
-        actor.grace = self.deadlines.call_at(self.clock.monotonic() + grace, give_up, VERDICT)
         return True
+
+    def stop(self, actor: Actor) -> bool:
+        """Claim a task and cancel it; True for the one who claimed it. Callbacks run here.
+
+        A Ctrl-C between the two must not leave a task that is claimed and never asked to stop.
+        """
+        before = actor.claimed
+        try:
+            with self.lock:
+                claimed = self.claim(actor, CancelReason.REQUESTED)
+        except BaseException:
+            if actor.claimed and not before:
+                actor.token.cancel(CancelReason.REQUESTED)
+            raise
+        if claimed:
+            actor.token.cancel(CancelReason.REQUESTED)
+        return claimed
+
+    def _grace_over(self, actor: Actor, reason: str) -> None:
+        if actor.claimed:  # not if the claim was interrupted before it was made
+            self.give_up(actor, reason)
 
     def wait_for_outcome(self, actor: Actor, timeout: float | None) -> bool:
         """Block until a task has its outcome; True if so. In a body that is canceled: `Canceled`."""
@@ -167,11 +187,8 @@ class Running:
             self.closing = True
             return True
 
-    def shut_down(self, grace: float, *, requested: bool, look: float | None = None) -> None:
-        """Start or join the one shutdown and wait for its result. Raises GraceExceeded.
-
-        look: seconds after which a wait is taken up anew, so that a pending signal is seen.
-        """
+    def shut_down(self, grace: float, *, requested: bool) -> None:
+        """Start or join the one shutdown and wait for its result. Raises GraceExceeded."""
         with self.lock:
             self.closing = True
             thread = self.thread
@@ -180,14 +197,15 @@ class Running:
             self.shutdown.result.set(())
         else:
             self.inbox.post(partial(self.shutdown.begin, grace, requested=requested))
-            while not self.shutdown.result.wait(look):
-                pass
+            self.shutdown.result.wait()
             thread.join(1.0)
         if stuck := self.shutdown.result.value:
             raise GraceExceeded(stuck, self.shutdown.grace)
 
     def shut_down_after(self, cause: type[BaseException]) -> None:
         """Shut down while an exception is in flight: it is what counts, the shutdown's is logged."""
+        if self.forked:  # a child on its way out
+            return
         try:
             self.check_not_inside(None, "shutdown", "use request_shutdown()")
             self.shut_down(self.config.grace_seconds, requested=True)
@@ -311,7 +329,7 @@ class Running:
         if stack:
             reason = f"{reason}; it is stuck at:\n{stack}"
         outcome = TaskOutcome(
-            kind=OutcomeKind.FORCE_ABORTED, reason=reason, value=actor.value, attempts=actor.progress.attempt
+            kind=OutcomeKind.FORCE_ABORTED, reason=reason, value=actor.value, attempts=actor.attempts
         )
         self.finish(actor, outcome)
 

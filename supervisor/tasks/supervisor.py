@@ -7,9 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 
-from supervisor.kernel.arguments import callable_name, count_or_none, patience, seconds, text
+from supervisor.kernel.arguments import arity, callable_name, count_or_none, patience, seconds, text
 from supervisor.kernel.backoff import Draws
-from supervisor.kernel.cancellation import CancelReason
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.kernel.errors import (
     CapacityExceeded,
@@ -74,6 +73,12 @@ class Supervisor(TaskDecorators):
             raise TypeError(f"config must be a SupervisorConfig, got {shown(config)}")
         if not isinstance(defaults, TaskDefaults | None):
             raise TypeError(f"defaults must be TaskDefaults, got {shown(defaults)}")
+        if clock is not None and not callable(getattr(clock, "spawn", None)):
+            raise TypeError(
+                f"clock must be a Clock, such as supervisor.testing.VirtualClock, got {shown(clock)}"
+            )
+        if not isinstance(subscribers, Iterable):
+            raise TypeError(f"subscribers must be a collection of callables, got {shown(subscribers)}")
         if rng is not None and not callable(getattr(rng, "random", None)):
             raise TypeError(f"rng must have a method random(), got {shown(rng)}")
         self._running = Running(config or SupervisorConfig(), clock or SYSTEM_CLOCK, rng)
@@ -177,7 +182,7 @@ class Supervisor(TaskDecorators):
         """
         limit = patience(timeout, "timeout")
         self.check_process()
-        self._running.check_not_inside(None, "wait", "subscribe to TaskFinished")
+        self._running.check_not_inside(None, "wait", "use request_shutdown(), or subscribe to TaskFinished")
         return self._running.wait_until_empty(limit)
 
     # Tasks
@@ -243,17 +248,14 @@ class Supervisor(TaskDecorators):
         running = self._running
         if running.admissions.withdraw(actor) or running.admissions.stop_launch(actor):
             return True
-        with running.lock:
-            claimed = running.claim(actor, CancelReason.REQUESTED)
-        if claimed:
-            actor.token.cancel(CancelReason.REQUESTED)
-        return claimed
+        return running.stop(actor)
 
     def cancel(self, target: Target, *, timeout: float | timedelta | None = None) -> bool:
         """Ask a task to stop and wait until it has ended, so that its name is free.
 
         True for the one caller that claimed it. A body that does not stop is given up after the
-        grace of the config. Raises TimeoutError when `timeout` seconds are over; the stop goes on.
+        grace of the config. Its `on_cancel` callbacks run first, on the calling thread, and take the
+        time they take. Raises TimeoutError when `timeout` seconds are over; the stop goes on.
         `ReentrantCall` from the task's own body, `Canceled` in another body that is asked to stop
         meanwhile.
         """
@@ -293,6 +295,7 @@ class Supervisor(TaskDecorators):
         self.check_process()
         if not callable(callback):
             raise TypeError(f"a subscriber must be callable, got {shown(callback)}")
+        arity(callback, "subscriber")  # refuses a coroutine function, whose calls would do nothing
         size = count_or_none(capacity, "capacity")
         label = callable_name(callback) if name is None else text(name, "name")
         attached = getattr(callback, "attached", None)

@@ -47,6 +47,8 @@ class VirtualClock:
         *,
         patience: float = 5.0,
     ) -> None:
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise TypeError(f"seed must be an int or None, got {seed!r}")
         if start.tzinfo is None:
             raise ValueError(f"start must be an aware datetime, got {start!r}; give it tzinfo=UTC")
         self.seed = seed
@@ -116,7 +118,15 @@ class VirtualClock:
     def step_wall(self, seconds: float) -> None:
         """Set the wall clock forward, or back when negative; `monotonic()` does not notice."""
         nanoseconds("seconds", seconds)  # refuses what is no number
+        before = self._shift
         self._shift += _finite("seconds", seconds) if seconds >= 0 else -_finite("seconds", -seconds)
+        try:
+            self.now()
+        except OverflowError:
+            self._shift = before
+            raise ValueError(
+                f"seconds must keep the wall clock between years 1 and 9999, got {seconds!r}"
+            ) from None
 
     def _must_drive(self, call: str) -> None:
         member = self._baton.me()

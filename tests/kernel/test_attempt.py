@@ -31,7 +31,7 @@ def test_what_a_body_returns_is_a_success(value) -> None:
 
 
 def test_a_body_gets_its_arguments() -> None:
-    assert call(lambda *args, **kwargs: (args, kwargs), 1, 2, size=3).value == ((1, 2), {"size": 3})
+    assert call(lambda *args, **kwargs: (args, kwargs), (1, 2), {"size": 3}).value == ((1, 2), {"size": 3})
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_take_waiting_never_blocks_and_skips_rings(inbox) -> None:
 
 def test_a_very_long_patience_is_cut_to_what_one_wait_may_last(inbox, clock) -> None:
     assert inbox.take(lambda: 1e300) is None
-    assert clock.monotonic() == 3600.0
+    assert clock.monotonic() == 1e8
 
 
 def test_a_patience_that_raises_leaves_the_inbox_usable(inbox) -> None:

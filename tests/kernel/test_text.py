@@ -16,7 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.kernel.errors import Canceled, Fail, Fatal, Timeout
-from supervisor.kernel.text import error_text, message_text, shown, stack_text, strip_frames, traceback_text
+from supervisor.kernel.text import (
+    ErrorTexts,
+    error_text,
+    message_text,
+    shown,
+    stack_text,
+    strip_frames,
+    traceback_text,
+)
 
 HERE = "test_text.py"
 
@@ -509,3 +517,45 @@ def test_a_stack_keeps_its_innermost_frames() -> None:
 def test_a_thread_that_is_gone_has_no_stack() -> None:
     assert stack_text(0) == ""
     assert stack_text(-1) == ""
+
+
+def test_the_kept_text_is_that_of_the_error_whatever_came_before() -> None:
+    def here(error: BaseException) -> Callable[[], object]:
+        def body() -> None:
+            raise error
+
+        return body
+
+    def there() -> None:
+        raise ValueError("a")
+
+    def elsewhere() -> None:
+        int("x")
+
+    class LoudError(ValueError):
+        def __str__(self) -> str:
+            return "a"
+
+    class BrokenError(ValueError):
+        def __str__(self) -> str:
+            raise KeyError("no text")
+
+    bodies = [
+        there,
+        here(ValueError("a")),
+        here(ValueError("b")),
+        here(LoudError()),
+        here(BrokenError()),
+        elsewhere,
+    ]
+    bodies += [
+        here(raising(ValueError("a"), KeyError("cause"))),
+        lambda: json.loads("{"),
+        lambda: json.loads("["),
+    ]
+    texts = ErrorTexts()
+    for body in [*bodies, *bodies, *reversed(bodies), there, there]:
+        error = caught(body)
+        assert texts.of(error) == error_text(error)
+        error.__traceback__ = None
+        assert texts.of(error) == error_text(error)

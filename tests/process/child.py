@@ -38,7 +38,7 @@ def announce_blocked():
         seen = 0
         while seen < 3:  # three looks in a row: not only on its way through
             frame = sys._current_frames()[main]
-            inside = frame.f_code.co_name in ("wait", "get", "take", "wait_for", "acquire")
+            inside = frame.f_code.co_name in ("wait", "get", "take", "wait_for", "acquire", "_acquire")
             seen = seen + 1 if inside else 0
             threading.Event().wait(0.005)
         say("blocked")
@@ -53,15 +53,24 @@ class Child:
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         env["PYTHONPATH"] = str(ROOT)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *arguments],
+            # Since 3.12 a fork beside threads warns; here it is what the test is about.
+            [
+                sys.executable,
+                "-W",
+                "ignore::DeprecationWarning",
+                "-c",
+                PRELUDE + textwrap.dedent(code),
+                *arguments,
+            ],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
+            start_new_session=True,
         )
-        self._killer = threading.Timer(LIMIT, self._process.kill)
+        self._killer = threading.Timer(LIMIT, self._kill)
         self._killer.start()
 
     def __enter__(self) -> Self:
@@ -70,8 +79,15 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
+        self._kill()
         self.finish()
+
+    def _kill(self) -> None:
+        # with the children it may have forked, which hold its output open
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
     def line(self) -> str:
         """Wait for a line of its output; "" at the end."""

@@ -302,3 +302,26 @@ assert before == state()
 print(*seen, threading.active_count() - threads)
 """)
     assert (done.stdout, done.stderr, done.returncode) == ("1 5 6 0\n", "", 0)
+
+
+def test_signals_never_make_a_timed_wait_endless() -> None:
+    """The timed `get` of the standard SimpleQueue waits for ever when a signal meets the end of its time."""
+    lines = run_clean("""
+        from supervisor.kernel.clock import SYSTEM_CLOCK, Empty
+        signal.signal(signal.SIGUSR1, lambda number, frame: None)
+        queue, over = SYSTEM_CLOCK.queue(), threading.Event()
+        def waits_often():
+            for _ in range(300):
+                try:
+                    queue.get(True, 0.0005)
+                except Empty:
+                    pass
+            over.set()
+        thread = threading.Thread(target=waits_often, daemon=True)
+        thread.start()
+        while not over.is_set():
+            signal.pthread_kill(thread.ident, signal.SIGUSR1)
+        thread.join()
+        say("ended")
+    """)
+    assert lines == ["ended"]

@@ -244,6 +244,22 @@ def test_a_hostile_exception_of_a_closer_ends_panicked(supervisor: Supervisor, n
     assert closed == ["first"]
 
 
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_hostile_exception_of_body_and_closer_together_ends_panicked(
+    supervisor: Supervisor, name: str
+) -> None:
+    def body(ctx: TaskContext) -> None:
+        def close() -> None:
+            raise ERRORS[name]()
+
+        ctx.callback(close)
+        raise ERRORS[name]()
+
+    outcome = supervisor.add(TaskSpec.once("t", body)).wait()
+    assert outcome.kind is OutcomeKind.PANICKED
+    assert "fault in the supervisor library" not in (outcome.reason or "")
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_a_hostile_exception_after_the_deadline_changes_nothing(
     supervisor: Supervisor, clock: VirtualClock, name: str

@@ -14,6 +14,7 @@ import pytest
 from supervisor import (
     AttemptStarting,
     BackoffPolicy,
+    CancelToken,
     Event,
     Fail,
     Fatal,
@@ -260,6 +261,19 @@ def test_an_outcome_holds_no_frame_of_the_body(
     while seen is not None:
         assert seen.__traceback__ is None
         seen = seen.__context__
+
+
+def test_a_timed_token_that_nobody_holds_is_let_go_before_its_time() -> None:
+    parent = CancelToken()
+    ref = weakref.ref(parent.child(0.5))
+    assert ref() is None
+
+
+def test_a_timed_token_with_a_callback_is_kept_until_its_time() -> None:
+    called = threading.Event()
+    CancelToken().child(0.01).on_cancel(called.set)
+    gc.collect()
+    assert called.wait(20)
 
 
 def test_an_ended_body_is_let_go_with_what_it_held(supervisor: Supervisor) -> None:

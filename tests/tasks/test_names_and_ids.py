@@ -30,7 +30,7 @@ def test_ids_are_ints_that_grow_and_are_never_reused(supervisor: Supervisor) -> 
         handle = supervisor.add(TaskSpec.once("t", stays))
         ids.append(handle.id)
         supervisor.cancel("t")
-    assert all(type(each) is int and each >= 1 for each in ids)
+    assert all(isinstance(each, int) and each >= 1 for each in ids)
     assert ids == sorted(set(ids))
 
 

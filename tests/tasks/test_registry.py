@@ -197,7 +197,7 @@ def test_beyond_max_tasks_add_raises_and_after_an_end_it_works_again(
     supervisor = make_supervisor(max_tasks=2)
     for name in "ab":
         supervisor.add(TaskSpec.once(name, stays))
-    with pytest.raises(CapacityExceeded, match="2 tasks are registered and max_tasks is 2"):
+    with pytest.raises(CapacityExceeded, match="2 of max_tasks 2 are registered, 1 more do not fit"):
         supervisor.add(TaskSpec.once("c", stays))
     supervisor.cancel("a")
     (rejected,) = recorder.of(TaskRejected)
