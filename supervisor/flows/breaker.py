@@ -218,7 +218,6 @@ class CircuitBreaker:
             epoch = self._state.epoch
         return Permit(epoch, own) if granted else None
 
-
     def success(self, permit: Permit) -> None:
         """The call succeeded."""
         with self._lock:

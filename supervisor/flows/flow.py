@@ -101,5 +101,3 @@ class Flow:
         self.token: CancelToken | None = None  # of the run in progress
         self.plan = 0  # number of the newest plan; older entries of the heap are stale
         self.tick: float | datetime | None = None  # planned: monotonic seconds, or a UTC instant
-
-

@@ -433,9 +433,7 @@ class RunningScheduler:
             self._tell(FlowCanceled, flow, run, duration)
         else:
             text = ending.text
-            flow.record = record.fail(
-                at, now, duration, text, flow.policy, flow.streak_limit, ending.draw
-            )
+            flow.record = record.fail(at, now, duration, text, flow.policy, flow.streak_limit, ending.draw)
             self._tell(FlowFailed, flow, run, duration, text, flow.record.streak)
             status = flow.record.status
             if isinstance(status, Tripped):

@@ -110,7 +110,9 @@ class Scheduler:
     def every_seconds(
         self, id: str, flow: object, initial: Hashable = None, n: float | None = None
     ) -> None: ...
-    def every_seconds(self, id: Any, flow: Any = None, initial: Hashable = None, n: float | None = None) -> Any:
+    def every_seconds(
+        self, id: Any, flow: Any = None, initial: Hashable = None, n: float | None = None
+    ) -> Any:
         """`every` with an interval of `n` seconds; `@scheduler.every_seconds(30)` on a function."""
         return self._every(id, flow, initial, n, 1)
 
@@ -120,7 +122,9 @@ class Scheduler:
     def every_minutes(
         self, id: str, flow: object, initial: Hashable = None, n: float | None = None
     ) -> None: ...
-    def every_minutes(self, id: Any, flow: Any = None, initial: Hashable = None, n: float | None = None) -> Any:
+    def every_minutes(
+        self, id: Any, flow: Any = None, initial: Hashable = None, n: float | None = None
+    ) -> Any:
         """`every` with an interval of `n` minutes; also a decorator."""
         return self._every(id, flow, initial, n, 60)
 
@@ -305,9 +309,9 @@ def _as_number(value: object) -> Any:
 
 def _times(n: object, unit: int) -> Any:
     if isinstance(n, timedelta):
-        raise ConfigurationError(f"n must be a number, got {shown(n)}; use every(interval=...) for a timedelta")
+        raise ConfigurationError(
+            f"n must be a number, got {shown(n)}; use every(interval=...) for a timedelta"
+        )
     if isinstance(n, bool) or not isinstance(n, int | float):
         raise ConfigurationError(f"n must be a number, got {shown(n)}")
     return n * unit
-
-

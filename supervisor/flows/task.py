@@ -200,10 +200,10 @@ class FlowTask:
     def invoke(self, res: Resources, run: FlowRun) -> AttemptResult:
         """Call the body once, with as many arguments as it takes."""
         if self._arity == 1:
-            return call(self._body, res)
+            return call(self._body, (res,))
         if self._arity == 0:
             return call(self._body)
-        return call(self._body, res, run)
+        return call(self._body, (res, run))
 
     def perform(
         self,

@@ -15,10 +15,12 @@ from supervisor import (
     CancelToken,
     Fail,
     OutcomeKind,
+    Supervisor,
     TaskContext,
     TaskSpec,
     current_context,
 )
+from supervisor.testing import VirtualClock
 from tests.bodies import sleeps
 
 SECOND = BackoffPolicy.constant(1)
@@ -408,11 +410,13 @@ def test_a_thread_that_a_body_leaves_behind_is_told_to_stop_when_the_attempt_end
 ) -> None:
     woken: list[tuple[int, float]] = []
 
+    def left(ctx: TaskContext, attempt: int) -> None:
+        ctx.wait()
+        woken.append((attempt, clock.monotonic()))
+
     def body(ctx: TaskContext) -> None:
         attempt = ctx.attempt
-        clock.spawn(
-            lambda: ctx.wait() and woken.append((attempt, clock.monotonic())) or None, f"left {attempt}"
-        )
+        clock.spawn(lambda: left(ctx, attempt), f"left {attempt}")
         ctx.sleep(1.0)
         if attempt == 1:
             raise ValueError("again")
