@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -35,3 +36,14 @@ def supervisor(clock: VirtualClock, recorder: EventRecorder) -> Iterator[Supervi
         made.shutdown()
     except GraceExceeded:
         pass
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Take back what a test of the command line does to logging."""
+    root, ours = logging.getLogger(), logging.getLogger("supervisor")
+    before = (root.level, list(root.handlers), ours.level)
+    yield
+    root.setLevel(before[0])
+    root.handlers[:] = before[1]
+    ours.setLevel(before[2])

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
-from supervisor.kernel.clock import Clock
+from supervisor.kernel.clock import Clock, SystemClock
 from supervisor.kernel.errors import ForkedProcess
 from supervisor.kernel.inbox import AT_ONCE, Inbox
 
@@ -200,6 +200,11 @@ class _OwnTimer(Deadlines):
         left = self.seconds_left()
         self._yielded = left == 0.0  # whoever returns at this instant may do so before it is judged
         return AT_ONCE if left is None else left  # the last one was canceled meanwhile: look again
+
+    def forget(self, deadline: Deadline) -> None:
+        super().forget(deadline)
+        if isinstance(self.clock, SystemClock):  # whose bell a finalizer may ring: the thread may end now
+            self._inbox.ring()
 
     def _buried(self) -> None:
         super()._buried()
