@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from datetime import timedelta, tzinfo
 from typing import Any, TypeVar, overload
 
+from supervisor.flows.dispatcher import Dispatcher
 from supervisor.flows.errors import ConfigurationError, SchedulerStopped
 from supervisor.flows.flow import Flow, Work
 from supervisor.flows.resources import Opened
@@ -270,9 +271,8 @@ class Scheduler:
                 flow.res = flow.work.open(opened)
             for subscriber in self._subscribers:
                 subscribed.append(supervisor.subscribe(subscriber))
-            running = RunningScheduler(
-                flows, supervisor, owns_supervisor=owns, workers=self._worker_limit
-            ).begin(_dispatcher_name(supervisor))
+            dispatcher = Dispatcher(flows, supervisor, owns_supervisor=owns, workers=self._worker_limit)
+            dispatcher.begin(_dispatcher_name(supervisor))
         except BaseException:
             for subscription in subscribed:
                 subscription.close()
@@ -285,7 +285,7 @@ class Scheduler:
                 supervisor.shutdown()
             raise
         self._used_up = True
-        return running
+        return RunningScheduler(dispatcher)
 
 
 def _dispatcher_name(supervisor: Supervisor) -> str:

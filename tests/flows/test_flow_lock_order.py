@@ -25,7 +25,7 @@ from supervisor.flows import (
 from tests.programs import ROOT
 from tests.tasks.test_lock_order import LEAVES, ORDER, RecordingClock
 
-OF_FLOWS = ["RunningScheduler", "Workers", "_Branches"]  # above the locks of tasks and kernel
+OF_FLOWS = ["Dispatcher", "Workers", "_Branches"]  # above the locks of tasks and kernel
 
 
 def workflow(stuck: Flag) -> Workflow:

@@ -286,8 +286,8 @@ def test_thousands_of_resets_cost_no_memory_and_move_nothing(
     for _ in range(3000):
         running.reset_flow("a")
         running.reset_flow("c")
-    assert len(running._monotonic) < 100
-    assert len(running._wall) < 100
+    assert len(running._dispatcher._monotonic) < 100
+    assert len(running._dispatcher._wall) < 100
     clock.advance(7200.0)
     assert hourly.starts == [0.0, 3600.0, 7200.0]
 
