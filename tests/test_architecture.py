@@ -28,7 +28,18 @@ LAYERS = {
 }
 
 # Rule 2. An agent starts threads and waits in its loop.
-AGENTS = {"actor", "supervisor", "running", "worker", "engine", "bus", "lane", "deadlines", "split", "dispatcher"}
+AGENTS = {
+    "actor",
+    "supervisor",
+    "running",
+    "worker",
+    "engine",
+    "bus",
+    "lane",
+    "deadlines",
+    "split",
+    "dispatcher",
+}
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {"kernel/clock", "kernel/promise", "kernel/permits", "kernel/cancellation", "kernel/inbox"}
 # No agent, but it may start a thread: a token's deadline runs callbacks, which must not hold up the shared timer.

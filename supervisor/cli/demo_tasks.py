@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -130,8 +131,8 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.turns = cycle(("answer", "answer", "fail", "fail", "answer", "answer", "hang"))
-        self.stopping = CancelToken()
+        self.turns: Iterator[str] = cycle(("answer", "answer", "fail", "fail", "answer", "answer", "hang"))
+        self.stopping: CancelToken = CancelToken()
 
     @property
     def port(self) -> int:
@@ -140,7 +141,8 @@ class Server(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # that of HTTPServer asks the DNS for the name of this machine
-        self.server_name, self.server_port = "127.0.0.1", self.port
+        self.server_name: str = "127.0.0.1"
+        self.server_port: int = self.port
 
     def serve(self, ctx: TaskContext) -> None:
         """Answer requests until asked to stop."""

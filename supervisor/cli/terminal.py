@@ -44,7 +44,7 @@ class Terminal:
         self.lost: Exception | None = None  # why nothing can be written any more
         self._picture: str | None = None  # drawn last, and still on the screen
         self._drawn = 0  # lines of it
-        self.redraws = stream is not None and _redraws(stream, environ)
+        self.redraws: bool = stream is not None and _redraws(stream, environ)
         self._colors = self.redraws and not environ.get("NO_COLOR")
         self._encoding = (stream and stream.encoding) or "ascii"
         self.symbols: Symbols = UNICODE if _can_say(self._encoding, UNICODE) else ASCII

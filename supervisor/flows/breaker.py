@@ -131,9 +131,9 @@ class Permit:
     __slots__ = ("clock", "epoch", "used")
 
     def __init__(self, epoch: int, clock: Clock) -> None:
-        self.epoch = epoch
-        self.clock = clock  # which tells when the call has failed
-        self.used = False
+        self.epoch: int = epoch
+        self.clock: Clock = clock  # which tells when the call has failed
+        self.used: bool = False
 
 
 @final

@@ -36,6 +36,7 @@ from supervisor.flows.task import Environment, unmark
 from supervisor.flows.trigger import Cron, Every
 from supervisor.flows.worker import Workers
 from supervisor.kernel.cancellation import CancelReason, CancelToken
+from supervisor.kernel.clock import Clock, Lock
 from supervisor.kernel.errors import Canceled, CapacityExceeded
 from supervisor.kernel.inbox import AT_ONCE, Inbox
 from supervisor.kernel.log import library_logger
@@ -73,19 +74,19 @@ class Dispatcher:
         running = supervisor.running
         self.supervisor = supervisor
         self.owns_supervisor = owns_supervisor
-        self.clock = running.clock
+        self.clock: Clock = running.clock
         self._bus = running.bus
         self._rng = running.rng
         self._deadlines = running.deadlines
         self._workers = Workers(self.clock, f"{supervisor.config.name}:flow", workers)
-        self.inbox = Inbox(self.clock)  # of the dispatcher
-        self.flows = {flow.id: flow for flow in flows}
-        self.lock = self.clock.lock()  # guards the fields of each flow and those below
+        self.inbox: Inbox = Inbox(self.clock)  # of the dispatcher
+        self.flows: dict[str, Flow] = {flow.id: flow for flow in flows}
+        self.lock: Lock = self.clock.lock()  # guards the fields of each flow and those below
         self._monotonic: Heap[float] = []
         self._wall: Heap[datetime] = []
         self._order = count()
         self._in_flight = 0
-        self.stopping = False  # may be set without the lock
+        self.stopping: bool = False  # may be set without the lock
         self._manned = False  # a thread fires what is due, and carries out the stop
         self._stop_by: float | None = None  # monotonic: when runs are asked to cancel
         self._stop_timeout = TIMEOUT  # seconds, as asked for

@@ -148,13 +148,14 @@ class CompensationFailed(FlowError):
         undone = "; ".join(f"{label(state)}: {brief(error)}" for state, error in failures)
         super().__init__(f"compensation failed for {undone}; the run had failed with {brief(original)}")
         self.original = original
-        self.failures = list(failures)
+        self.failures: list[tuple[Hashable, BaseException]] = list(failures)
 
 
 class ResourceNotFound(FlowError, KeyError):
     """No resource has this key."""
 
-    __str__ = FlowError.__str__  # that of KeyError shows the repr
+    def __str__(self) -> str:
+        return FlowError.__str__(self)  # that of KeyError shows the repr
 
 
 class ResourceTypeMismatch(FlowError, TypeError):
@@ -185,5 +186,5 @@ class StopTimeout(FlowError, TimeoutError):
             f"flows still run after {timeout:g} s and a request to cancel: {', '.join(map(repr, flows))}; "
             "let their tasks watch run.token"
         )
-        self.flows = tuple(flows)
+        self.flows: tuple[str, ...] = tuple(flows)
         self.timeout = timeout  # seconds, as asked for

@@ -90,14 +90,14 @@ class Flow:
     )
 
     def __init__(self, id: str, number: int, trigger: Trigger, work: Work) -> None:
-        self.id = id
-        self.number = number  # in order of registration
-        self.trigger = trigger
-        self.work = work
+        self.id: str = id
+        self.number: int = number  # in order of registration
+        self.trigger: Trigger = trigger
+        self.work: Work = work
         self.policy: BackoffPolicy = FLOW_BACKOFF
         self.streak_limit: int | None = None
-        self.record = Record()
+        self.record: Record = Record()
         self.res: Resources | None = None  # set up
         self.token: CancelToken | None = None  # of the run in progress
-        self.plan = 0  # number of the newest plan; older entries of the heap are stale
+        self.plan: int = 0  # number of the newest plan; older entries of the heap are stale
         self.tick: float | datetime | None = None  # planned: monotonic seconds, or a UTC instant

@@ -162,7 +162,7 @@ class SplitResult:
     ) -> None:
         self._branches = tuple(branches)
         self._deaf = frozenset(deaf)  # indexes: failed at their deadline, and their body went on
-        self.canceled = tuple(i for i, branch in enumerate(branches) if branch is None)
+        self.canceled: tuple[int, ...] = tuple(i for i, branch in enumerate(branches) if branch is None)
         """Indexes: had not finished at the verdict and were asked to stop."""
         self._alive = alive
 

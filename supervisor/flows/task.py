@@ -47,10 +47,10 @@ class Environment:
     __slots__ = ("clock", "deadlines", "rng", "tell")
 
     def __init__(self, clock: Clock, deadlines: Deadlines, rng: Draws, tell: Tell | None) -> None:
-        self.clock = clock
-        self.deadlines = deadlines
-        self.rng = rng
-        self.tell = tell  # None: nobody listens
+        self.clock: Clock = clock
+        self.deadlines: Deadlines = deadlines
+        self.rng: Draws = rng
+        self.tell: Tell | None = tell  # None: nobody listens
 
 
 class FlowRun:
@@ -67,12 +67,12 @@ class FlowRun:
         path: list[Hashable] | None = None,
         splits: dict[Hashable, SplitResult] | None = None,
     ) -> None:
-        self.env = env  # for the library
-        self.id = id  # number of the run, unique in the process
-        self.flow_id = flow_id  # of the schedule; of a direct run, a name of its own
-        self.token = token  # cancel token: `wait`, `sleep`, `check`, `on_cancel`, `child`
+        self.env: Environment = env  # for the library
+        self.id: int = id  # number of the run, unique in the process
+        self.flow_id: str = flow_id  # of the schedule; of a direct run, a name of its own
+        self.token: CancelToken = token  # cancel token: `wait`, `sleep`, `check`, `on_cancel`, `child`
         self.state: Hashable = None  # the current one
-        self.attempt = 0  # of the current task, from 1
+        self.attempt: int = 0  # of the current task, from 1
         self._path: list[Hashable] = [] if path is None else path
         self._splits: dict[Hashable, SplitResult] = {} if splits is None else splits
 
@@ -182,8 +182,8 @@ class FlowTask:
     ) -> None:
         try:
             body, self._arity = body_of(task, what)
-            self.max_retries = count(max_retries, f"{what}: max_retries", 0)
-            self.timeout = limit(timeout, f"{what}: timeout")
+            self.max_retries: int = count(max_retries, f"{what}: max_retries", 0)
+            self.timeout: float | None = limit(timeout, f"{what}: timeout")
         except (TypeError, ValueError) as error:
             raise ConfigurationError(str(error)) from None
         if breaker is not None and not isinstance(breaker, CircuitBreaker):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -193,9 +193,9 @@ class FlowTask:
         if backoff is not None and not isinstance(backoff, BackoffPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"{what}: backoff must be a BackoffPolicy or None, got {shown(backoff)}")
         self._body = body
-        self.backoff = backoff
-        self.breaker = breaker
-        self.name = callable_name(task) if name is None else name
+        self.backoff: BackoffPolicy | None = backoff
+        self.breaker: CircuitBreaker | None = breaker
+        self.name: str = callable_name(task) if name is None else name
 
     def invoke(self, res: Resources, run: FlowRun) -> AttemptResult:
         """Call the body once, with as many arguments as it takes."""
@@ -321,7 +321,8 @@ class RetriesTimedOut(RetryExhausted, FlowTimeout):
 
     def __init__(self, attempts: int, last: FlowTimeout) -> None:
         RetryExhausted.__init__(self, attempts, last)
-        self.elapsed, self.limit = last.elapsed, last.limit
+        self.elapsed: float = last.elapsed
+        self.limit: float = last.limit
 
 
 def body_of(task: object, what: str) -> tuple[Callable[..., object], int]:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from supervisor.flows.lifecycle import ResourceFailed
+from supervisor.flows.task import Tell
 from supervisor.kernel.arguments import callable_name
 from supervisor.kernel.bus import EventBus
 from supervisor.kernel.clock import Clock
@@ -37,7 +38,7 @@ class Direct:
             if callable(attached):
                 attached(clock)
             self._bus.subscribe(subscriber, kinds=None, name=callable_name(subscriber), capacity=None)
-        self.tell = None if self._bus is None else self._publish
+        self.tell: Tell | None = None if self._bus is None else self._publish
 
     def __enter__(self) -> Self:
         if self._bus is not None:

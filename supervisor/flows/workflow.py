@@ -41,11 +41,11 @@ class State:
         compensate: Callable[..., object] | None = None,
         hints: Sequence[Hashable] = (),
     ) -> None:
-        self.kind = kind  # "task", "router" or "split"
-        self.tasks = tuple(tasks)
-        self.join = join
-        self.compensate = compensate
-        self.hints = tuple(hints)  # next states, for the graph
+        self.kind: str = kind  # "task", "router" or "split"
+        self.tasks: tuple[FlowTask, ...] = tuple(tasks)
+        self.join: joins.JoinConfig | None = join
+        self.compensate: Callable[..., object] | None = compensate
+        self.hints: tuple[Hashable, ...] = tuple(hints)  # next states, for the graph
 
     def perform(self, res: Resources, run: FlowRun, token: CancelToken) -> tuple[Hashable, Any]:
         """Do what the state does; return the next state, and the value to compensate with."""

@@ -67,11 +67,11 @@ class AttemptResult:
         exit_code: int | None = None,
         text: str | None = None,
     ) -> None:
-        self.ending = ending
-        self.value = value  # what a body returned; of one that timed out: how it ended at last
-        self.error = error
-        self.exit_code = exit_code
-        self.text = text  # of the error, once somebody needed it
+        self.ending: Ending = ending
+        self.value: object = value  # what a body returned; of one that timed out: how it ended at last
+        self.error: BaseException | None = error
+        self.exit_code: int | None = exit_code
+        self.text: str | None = text  # of the error, once somebody needed it
 
 
 def call(
@@ -154,7 +154,7 @@ class Watch:
     def __init__(
         self, deadlines: Deadlines, deadline: float, overrun: float | None, observer: WatchObserver
     ) -> None:
-        self.deadline = deadline  # monotonic seconds
+        self.deadline: float = deadline  # monotonic seconds
         self._deadlines = deadlines
         self._overrun = overrun
         self._observer = observer

@@ -45,10 +45,10 @@ class EventBus:
         self, clock: Clock, inbox: Inbox, *, name: str, capacity: int, subscriber_capacity: int
     ) -> None:
         self.clock = clock
-        self.active = False  # somebody subscribes
-        self.closing = False  # what is queued is delivered, nothing more is published
-        self.over = False  # nothing comes any more, not even a diagnosis
-        self.abandoned = False  # nothing is delivered any more
+        self.active: bool = False  # somebody subscribes
+        self.closing: bool = False  # what is queued is delivered, nothing more is published
+        self.over: bool = False  # nothing comes any more, not even a diagnosis
+        self.abandoned: bool = False  # nothing is delivered any more
         self.forked = False  # this process is a child of the one where the threads run
         self._now = clock.now
         self._inbox = inbox  # of the supervising thread, which pumps

@@ -254,7 +254,7 @@ class SystemClock:
 
     def __init__(self) -> None:
         # 10 000 threads woken at once need 6 to 40 s to have run; woken in batches, one.
-        self.breath = 0.0005
+        self.breath: float = 0.0005
         # The things themselves, not methods that call them: these are the hottest calls there are.
         self.monotonic: Callable[[], float] = time.monotonic
         self.now: Callable[[], datetime] = partial(datetime.now, UTC)

@@ -37,7 +37,7 @@ class Deadline:
 
     def __init__(self, heap: Deadlines, when: float, callback: Callable[[], None]) -> None:
         self._heap = heap
-        self.when = when  # monotonic seconds
+        self.when: float = when  # monotonic seconds
         self._callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
@@ -63,7 +63,7 @@ class Deadlines:
     __slots__ = ("_dead", "_forgotten", "_heap", "_lock", "_order", "_pid", "_ring", "clock")
 
     def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
-        self.clock = clock
+        self.clock: Clock = clock
         self._ring = ring  # wakes the owner
         self._lock = clock.lock()  # guards _heap, _dead
         self._heap: list[tuple[float, int, int, Deadline]] = []

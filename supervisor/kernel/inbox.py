@@ -28,7 +28,7 @@ class Inbox:
     def __init__(self, clock: Clock) -> None:
         self._queue = clock.queue()
         self._asleep = False
-        self.quiet = False  # the last `take` waited to the end: nobody had anything to say
+        self.quiet: bool = False  # the last `take` waited to the end: nobody had anything to say
 
     def post(self, message: Message) -> None:
         """Leave a message. Never blocks; one `put`, so a signal handler may do it."""

@@ -59,14 +59,14 @@ class Lane:
     )
 
     def __init__(self, bus: Source, name: str, *, shared: bool = False, started: bool = False) -> None:
-        self.bus = bus
-        self.shared = shared  # its thread stays, with or without subscribers
-        self.name = name
-        self.inbox = Inbox(bus.clock)
+        self.bus: Source = bus
+        self.shared: bool = shared  # its thread stays, with or without subscribers
+        self.name: str = name
+        self.inbox: Inbox = Inbox(bus.clock)
         self.mailboxes: tuple[Mailbox, ...] = ()  # replaced, never changed
-        self.started = started
-        self.runs = False  # a thread delivers, or has
-        self.resting = False  # the bus is closing, and nothing is left to do here
+        self.started: bool = started
+        self.runs: bool = False  # a thread delivers, or has
+        self.resting: bool = False  # the bus is closing, and nothing is left to do here
         self.ended: Latch = bus.clock.latch()
         self.ident: int | None = None
 

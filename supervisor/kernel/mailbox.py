@@ -22,14 +22,14 @@ class Mailbox:
     def __init__(
         self, callback: Callable[[Any], object], kinds: frozenset[str] | None, name: str, capacity: int
     ) -> None:
-        self.callback = callback
-        self.kinds = kinds  # labels; None for all
-        self.name = name
-        self.capacity = capacity
+        self.callback: Callable[[Any], object] = callback
+        self.kinds: frozenset[str] | None = kinds  # labels; None for all
+        self.name: str = name
+        self.capacity: int = capacity
         self.queue: deque[Event] = deque()
-        self.dropped = 0  # since the subscriber was told last; guarded by the lock of the bus
-        self.failures = 0  # of the callback
-        self.closed = False
+        self.dropped: int = 0  # since the subscriber was told last; guarded by the lock of the bus
+        self.failures: int = 0  # of the callback
+        self.closed: bool = False
 
     def wants(self, cls: type[Event]) -> bool:
         """True if the subscriber asked for such events."""

@@ -30,7 +30,7 @@ class JsonlSubscriber:
 
         Raises FileNotFoundError when its folder is missing, other OSError when it can't be opened.
         """
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
         folder = os.path.dirname(self.path)
         if folder and not os.path.isdir(folder):
             raise FileNotFoundError(

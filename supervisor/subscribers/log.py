@@ -146,7 +146,7 @@ class LogSubscriber:
         """
         if not isinstance(logger, logging.Logger | str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"logger must be a Logger or a name, got {shown(logger)}")
-        self.logger = logging.getLogger(logger) if isinstance(logger, str) else logger
+        self.logger: logging.Logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._levels: dict[str, int] = {}
         for kind, level in (levels or {}).items():
             if isinstance(level, bool) or not isinstance(level, int):  # pyright: ignore[reportUnnecessaryIsInstance]

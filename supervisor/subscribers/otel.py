@@ -36,10 +36,10 @@ try:
         get_tracer,
         set_span_in_context,
     )
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ImportError(
         "OpenTelemetrySubscriber needs opentelemetry-api; pip install 'threadvisor[otel]'"
-    ) from error
+    ) from _error
 
 __all__ = ["OpenTelemetrySubscriber", "details", "nanoseconds"]
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, Summary
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ImportError(
         "PrometheusSubscriber needs prometheus_client; pip install 'threadvisor[prometheus]'"
-    ) from error
+    ) from _error
 
 __all__ = ["Metrics", "PrometheusSubscriber"]
 
@@ -58,49 +58,59 @@ class Metrics:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"supervisor_{name}", text, labels, registry=registry, multiprocess_mode="livesum")
 
-        self.buckets = tuple(buckets)
-        self.events = counter("events_total", "Events of any kind.", "kind")
-        self.registered = gauge("tasks_registered", "Tasks that are registered.")
-        self.finished = counter("tasks_finished_total", "Tasks that ended.", "task", "outcome")
-        self.rejected = counter("tasks_rejected_total", "Tasks that were refused.", "task", "rejection")
-        self.running = gauge("tasks_running", "Tasks with an attempt in progress.", "task")
-        self.attempts = counter("attempts_total", "Attempts that ended.", "task", "result")
-        self.duration = Histogram(
+        self.buckets: tuple[float, ...] = tuple(buckets)
+        self.events: Counter = counter("events_total", "Events of any kind.", "kind")
+        self.registered: Gauge = gauge("tasks_registered", "Tasks that are registered.")
+        self.finished: Counter = counter("tasks_finished_total", "Tasks that ended.", "task", "outcome")
+        self.rejected: Counter = counter(
+            "tasks_rejected_total", "Tasks that were refused.", "task", "rejection"
+        )
+        self.running: Gauge = gauge("tasks_running", "Tasks with an attempt in progress.", "task")
+        self.attempts: Counter = counter("attempts_total", "Attempts that ended.", "task", "result")
+        self.duration: Histogram = Histogram(
             "supervisor_attempt_duration_seconds",
             "How long attempts took, up to their timeout.",
             ("task",),
             registry=registry,
             buckets=self.buckets,
         )
-        self.overrunning = counter(
+        self.overrunning: Counter = counter(
             "attempts_overrunning_total", "Attempts that still ran long after their deadline.", "task"
         )
-        self.backoff = Summary(
+        self.backoff: Summary = Summary(
             "supervisor_backoff_seconds",
             "Waits between attempts, after a failure or for an interval.",
             ("task", "cause"),
             registry=registry,
         )
-        self.dropped = counter("events_dropped_total", "Events that a subscriber lost.", "subscriber")
-        self.failures = counter("subscriber_failures_total", "Exceptions of a subscriber.", "subscriber")
-        self.shutdowns = counter("shutdowns_total", "Completed shutdowns.")
-        self.stuck = counter("tasks_stuck_total", "Tasks that outlived the grace of a shutdown.")
-        self.flow_runs = counter("flow_runs_total", "Runs of flows that ended.", "flow", "outcome")
-        self.flow_duration = Histogram(
+        self.dropped: Counter = counter(
+            "events_dropped_total", "Events that a subscriber lost.", "subscriber"
+        )
+        self.failures: Counter = counter(
+            "subscriber_failures_total", "Exceptions of a subscriber.", "subscriber"
+        )
+        self.shutdowns: Counter = counter("shutdowns_total", "Completed shutdowns.")
+        self.stuck: Counter = counter("tasks_stuck_total", "Tasks that outlived the grace of a shutdown.")
+        self.flow_runs: Counter = counter("flow_runs_total", "Runs of flows that ended.", "flow", "outcome")
+        self.flow_duration: Histogram = Histogram(
             "supervisor_flow_run_duration_seconds",
             "How long runs of flows took, retries and waits included.",
             ("flow",),
             registry=registry,
             buckets=self.buckets,
         )
-        self.flows_running = gauge("flows_running", "Flows with a run in progress.", "flow")
-        self.flows_tripped = gauge("flows_tripped", "Flows that wait for a reset.", "flow")
-        self.flow_trips = counter("flow_trips_total", "How often flows tripped.", "flow")
-        self.flow_skipped = counter("flow_ticks_skipped_total", "Ticks that were refused.", "flow", "reason")
-        self.flow_backoff = Summary(
+        self.flows_running: Gauge = gauge("flows_running", "Flows with a run in progress.", "flow")
+        self.flows_tripped: Gauge = gauge("flows_tripped", "Flows that wait for a reset.", "flow")
+        self.flow_trips: Counter = counter("flow_trips_total", "How often flows tripped.", "flow")
+        self.flow_skipped: Counter = counter(
+            "flow_ticks_skipped_total", "Ticks that were refused.", "flow", "reason"
+        )
+        self.flow_backoff: Summary = Summary(
             "supervisor_flow_backoff_seconds", "Waits after failed runs.", ("flow",), registry=registry
         )
-        self.flow_retries = counter("flow_task_retries_total", "Retries of a state's tasks.", "state")
+        self.flow_retries: Counter = counter(
+            "flow_task_retries_total", "Retries of a state's tasks.", "state"
+        )
 
 
 _lock = SYSTEM_CLOCK.lock()  # guards _metrics

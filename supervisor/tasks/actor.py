@@ -144,12 +144,12 @@ class Actor:
 
     def __init__(self, host: Host, id: int, spec: TaskSpec, policy: Policy) -> None:
         self._host = host
-        self.id = id
-        self.name = spec.name
-        self.spec = spec
-        self.policy = policy
+        self.id: int = id
+        self.name: str = spec.name
+        self.spec: TaskSpec = spec
+        self.policy: Policy = policy
         clock = host.clock
-        self.token = CancelToken(clock=clock, timers=host.deadlines)
+        self.token: CancelToken = CancelToken(clock=clock, timers=host.deadlines)
         self.outcome: Promise[TaskOutcome | None] = Promise(clock)  # None: none can come any more
         self.progress: Progress = (State.WAITING, 0, 0, None, None, None)
         self.slot: str | None = None
@@ -157,11 +157,11 @@ class Actor:
         self.ident: int | None = None
         self.gate: Latch | None = None  # of a batch: all its threads exist before one goes on
         self.next_gate: Latch | None = None  # of the next one in the batch
-        self.admitted = False  # the task is registered for good; guarded by the supervisor's lock
+        self.admitted: bool = False  # the task is registered for good; guarded by the supervisor's lock
         self.grace: Deadline | None = None
-        self.claimed = False  # asked to stop; guarded by the supervisor's lock
-        self.closed = False  # given up: what its thread still says is stale
-        self.ended = False  # the thread has nothing more to do
+        self.claimed: bool = False  # asked to stop; guarded by the supervisor's lock
+        self.closed: bool = False  # given up: what its thread still says is stale
+        self.ended: bool = False  # the thread has nothing more to do
         self._contextvars: Context = copy_context()
         self._texts = ErrorTexts()
         self._context: TaskContext | None = None

@@ -44,8 +44,8 @@ class TaskContext:
     __slots__ = ("_closers", "_over", "_run", "_task", "_token", "attempt", "deadline")
 
     def __init__(self, task: Task, attempt: int, deadline: float | None) -> None:
-        self.attempt = attempt  # from 1
-        self.deadline = deadline  # on the monotonic clock, in seconds; None without a timeout
+        self.attempt: int = attempt  # from 1
+        self.deadline: float | None = deadline  # on the monotonic clock, in seconds; None without a timeout
         self._task = task
         self._run = run = task.token  # the attempt's own token is made when it is needed
         self._token: CancelToken | None = None if deadline is None else run.child()
@@ -194,5 +194,5 @@ def current_context() -> TaskContext | None:
     return _current.get()
 
 
-enter = _current.set
+enter: Callable[[TaskContext], object] = _current.set
 """Make a context the current one, in the contextvars context of its attempt."""

@@ -41,8 +41,8 @@ class TaskHandle:
     def __init__(self, supervisor: Supervisor, actor: Actor) -> None:
         self._supervisor = supervisor
         self._actor = actor
-        self.id = TaskId(actor.id)
-        self.name = actor.name
+        self.id: TaskId = TaskId(actor.id)
+        self.name: str = actor.name
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.name!r} #{self.id}>"

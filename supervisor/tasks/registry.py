@@ -32,9 +32,9 @@ class Conflict:
     __slots__ = ("kind", "reason", "spec")
 
     def __init__(self, spec: TaskSpec, kind: RejectionKind, reason: str) -> None:
-        self.spec = spec
-        self.kind = kind
-        self.reason = reason
+        self.spec: TaskSpec = spec
+        self.kind: RejectionKind = kind
+        self.reason: str = reason
 
 
 class Registry:

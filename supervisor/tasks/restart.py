@@ -27,7 +27,7 @@ class Again(NamedTuple):
     cause: str | None  # "failure" or "interval" when the wait is to be told, None when not
 
 
-_NEVER, _, _ALWAYS = Repeat  # read faster than members of the class
+_NEVER, _ON_FAILURE, _ALWAYS = Repeat  # read faster than members of the class
 _AT_ONCE = Again(0.0, None)
 _FAILED = Stop(OutcomeKind.FAILED)
 _LIMIT = Stop(OutcomeKind.FAILED, True)

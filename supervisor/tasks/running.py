@@ -16,7 +16,7 @@ from functools import partial
 from supervisor.kernel.backoff import Draws, default_rng
 from supervisor.kernel.bus import EventBus
 from supervisor.kernel.cancellation import CancelReason, run_callbacks
-from supervisor.kernel.clock import Clock, SystemClock, ThreadHandle, current_ident
+from supervisor.kernel.clock import Clock, Condition, Lock, SystemClock, ThreadHandle, current_ident
 from supervisor.kernel.deadlines import VERDICT, WAKE, Deadlines
 from supervisor.kernel.errors import (
     CapacityExceeded,
@@ -51,10 +51,10 @@ class Running:
     def __init__(self, config: SupervisorConfig, clock: Clock, rng: Draws | None) -> None:
         self.config = config
         self.clock = clock
-        self.rng = rng or default_rng()
-        self.inbox = Inbox(clock)
-        self.deadlines = Deadlines(clock, self.inbox.ring)
-        self.bus = EventBus(
+        self.rng: Draws = rng or default_rng()
+        self.inbox: Inbox = Inbox(clock)
+        self.deadlines: Deadlines = Deadlines(clock, self.inbox.ring)
+        self.bus: EventBus = EventBus(
             clock,
             self.inbox,
             name=config.name,
@@ -62,22 +62,24 @@ class Running:
             subscriber_capacity=config.subscriber_capacity,
         )
         limit = config.max_concurrent
-        self.permits = None if limit is None else Permits(clock, limit)
-        self.lock = clock.lock()  # guards the five fields below, and `claimed` of each actor
-        self.registry = Registry(config.max_tasks)
-        self.admissions = Admissions(self)
-        self.unfinished = 0  # tasks without an outcome, those in the line of a slot included
-        self.closing = False  # only ever set; may be read, and set from a signal handler, without the lock
+        self.permits: Permits | None = None if limit is None else Permits(clock, limit)
+        self.lock: Lock = clock.lock()  # guards the five fields below, and `claimed` of each actor
+        self.registry: Registry = Registry(config.max_tasks)
+        self.admissions: Admissions = Admissions(self)
+        self.unfinished: int = 0  # tasks without an outcome, those in the line of a slot included
+        self.closing: bool = (
+            False  # only ever set; may be read, and set from a signal handler, without the lock
+        )
         self.thread: ThreadHandle | None = None
-        self.emptied = clock.condition(self.lock)  # unfinished == 0, or closing
-        self.shutdown = Shutdown(self)
+        self.emptied: Condition = clock.condition(self.lock)  # unfinished == 0, or closing
+        self.shutdown: Shutdown = Shutdown(self)
         self._actors: dict[int, Actor] = {}  # by ident of the thread
         self._helpers: dict[int, ThreadHandle] = {}  # run callbacks of the user, by ident
         self._batch_full = False
         self._yielded = False
         self._over = False
         self._exit_by: float | None = None  # monotonic; the process is about to end
-        self.forked = False  # this process is a child of the one where the threads run
+        self.forked: bool = False  # this process is a child of the one where the threads run
 
     # Called by any thread
 

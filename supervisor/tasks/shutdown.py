@@ -26,7 +26,7 @@ class Shutdown:
     def __init__(self, running: Running) -> None:
         self._running = running
         self.result: Promise[tuple[StuckTask, ...]] = Promise(running.clock)
-        self.grace = running.config.grace_seconds  # seconds, of the first caller
+        self.grace: float = running.config.grace_seconds  # seconds, of the first caller
         self._drain = running.config.drain_seconds
         self._begun = False
         self._to_cancel: deque[Actor] = deque()

@@ -45,7 +45,7 @@ class Baton:
 
     def __init__(self, rng: random.Random | None, patience: float) -> None:
         self.patience = patience  # real seconds one turn may last
-        self.elapsed = 0  # ns
+        self.elapsed: int = 0  # ns
         self.members: dict[Member, None] = {}  # those that have not ended
         self.errors: deque[tuple[Member, BaseException]] = deque()  # what they raised
         self.listening = False  # the driver wants to hear of anything that other threads do

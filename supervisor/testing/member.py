@@ -48,14 +48,14 @@ class Member(Waitable):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.name = name
+        self.name: str = name
         self.gate: SimpleQueue[int] = SimpleQueue()  # numbers of its turns; a repeated one is ignored
-        self.turn = 0  # the last turn given
-        self.seen = 0  # the last turn taken
-        self.state = READY
+        self.turn: int = 0  # the last turn given
+        self.seen: int = 0  # the last turn taken
+        self.state: str = READY
         self.source: Waitable | None = None  # what it is parked on
-        self.ticket = 0  # of its present wait; 0: not parked, its entries among the timers are stale
-        self.fired = False  # its last wait ended because of its deadline
+        self.ticket: int = 0  # of its present wait; 0: not parked, its entries among the timers are stale
+        self.fired: bool = False  # its last wait ended because of its deadline
         self.thread: threading.Thread | None = None
 
     @property
