@@ -342,7 +342,7 @@ class Dispatcher:
             deaf = [flow.id for flow in self.flows.values() if flow.token is not None]
         late = [id for id in self._tear_down() if id not in deaf]
         self._workers.close(0.0 if deaf else _HEED)
-        failure = StopTimeout(deaf + late, self._stop_timeout) if deaf or late else None
+        failure = StopTimeout(deaf, self._stop_timeout, late) if deaf or late else None
         if self.owns_supervisor:
             self.supervisor.request_shutdown()
         self.result.set(failure)

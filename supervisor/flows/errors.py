@@ -179,12 +179,19 @@ class SchedulerStopped(FlowError, RuntimeError):
 
 
 class StopTimeout(FlowError, TimeoutError):
-    """Runs ignored the request to stop; `flows` names them."""
+    """Runs ignored the request to stop, or tear-downs did not end; `flows` names them."""
 
-    def __init__(self, flows: Sequence[str], timeout: float) -> None:
-        super().__init__(
-            f"flows still run after {timeout:g} s and a request to cancel: {', '.join(map(repr, flows))}; "
-            "let their tasks watch run.token"
-        )
-        self.flows: tuple[str, ...] = tuple(flows)
-        self.timeout = timeout  # seconds, as asked for
+    def __init__(self, flows: Sequence[str], timeout: float, torn: Sequence[str] = ()) -> None:
+        told = []
+        if flows:
+            told.append(
+                f"flows still run after {timeout:g} s and a request to cancel: {', '.join(map(repr, flows))}; "
+                "let their tasks watch run.token"
+            )
+        if torn:
+            told.append(f"the tear-down has not ended of {', '.join(map(repr, torn))}")
+        super().__init__("; ".join(told))
+        self.running: tuple[str, ...] = tuple(flows)  # whose run ignored the request
+        self.torn: tuple[str, ...] = tuple(torn)  # whose tear-down has not ended
+        self.flows: tuple[str, ...] = (*self.running, *self.torn)
+        self.timeout: float = timeout  # seconds, as asked for

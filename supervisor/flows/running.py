@@ -59,6 +59,7 @@ class RunningScheduler:
         Passes over a backoff window. Raises FlowNotFound, FlowAlreadyRunning, FlowTripped,
         SchedulerStopped.
         """
+        self._dispatcher.supervisor.check_process()
         with self._dispatcher.lock:
             flow = self._find(id)
             self._refuse_when_stopping("trigger")
@@ -70,17 +71,20 @@ class RunningScheduler:
 
     def status(self, id: str) -> FlowInfo | None:
         """Return a snapshot of a flow, None for an unknown id. Answers after the stop too."""
+        self._dispatcher.supervisor.check_process()
         with self._dispatcher.lock:
             flow = self._dispatcher.flows.get(id)
             return None if flow is None else self._info(flow)
 
     def list(self) -> list[FlowInfo]:
         """Return a snapshot of every flow, in the order of registration."""
+        self._dispatcher.supervisor.check_process()
         with self._dispatcher.lock:
             return [self._info(flow) for flow in self._dispatcher.flows.values()]
 
     def reset_flow(self, id: str) -> None:
         """Forget the failures of a flow; `Idle` unless it runs. An overdue flow starts at once."""
+        self._dispatcher.supervisor.check_process()
         with self._dispatcher.lock:
             flow = self._find(id)
             self._refuse_when_stopping("reset_flow")
@@ -90,6 +94,7 @@ class RunningScheduler:
 
     def pause(self, id: str) -> None:
         """Let a flow skip its ticks until `resume`; a run in progress goes on."""
+        self._dispatcher.supervisor.check_process()
         with self._dispatcher.lock:
             flow = self._find(id)
             self._refuse_when_stopping("pause")
@@ -97,6 +102,7 @@ class RunningScheduler:
 
     def resume(self, id: str) -> None:
         """End a pause. An overdue flow starts at once."""
+        self._dispatcher.supervisor.check_process()
         with self._dispatcher.lock:
             flow = self._find(id)
             self._refuse_when_stopping("resume")
@@ -106,6 +112,7 @@ class RunningScheduler:
 
     def cancel_flow(self, id: str) -> bool:
         """Ask the run in progress to stop; False if there is none. The streak stays as it is."""
+        self._dispatcher.supervisor.check_process()
         with self._dispatcher.lock:
             flow = self._find(id)
             self._refuse_when_stopping("cancel_flow")
@@ -134,7 +141,7 @@ class RunningScheduler:
         self._dispatcher.result.wait()
         self._end_supervisor()
         if (failure := self._dispatcher.result.value) is not None:
-            raise StopTimeout(failure.flows, failure.timeout)
+            raise StopTimeout(failure.running, failure.timeout, failure.torn)
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Block until the scheduler has stopped, at most `timeout` seconds; True if so."""
