@@ -16,6 +16,8 @@ from supervisor.kernel.arguments import callable_name, count, duration
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.kernel.errors import Canceled
 
+_TICK = 1e-9  # seconds; nearer than this is the same instant, as sums of floats are not exact
+
 __all__ = ["CircuitBreaker", "Closed", "HalfOpen", "Open", "Permit", "Rules", "State"]
 
 P = ParamSpec("P")
@@ -72,7 +74,7 @@ def admit(state: State, rules: Rules, now: float) -> tuple[State, bool]:
         case Closed():
             return state, True
         case Open():
-            if now < state.until:
+            if state.until - now > _TICK:
                 return state, False
             return HalfOpen(state.epoch + 1, running=1), True
         case HalfOpen():

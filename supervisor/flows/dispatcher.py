@@ -55,7 +55,6 @@ _PIECE = 30.0  # seconds; a wait for the wall clock is never longer, a step or a
 _STEP = 1.0  # seconds; a wall clock that goes back by less is being adjusted, not set
 _HEED = 1.0  # seconds a run has to heed a request to cancel, after the timeout of a stop
 TIMEOUT = 30.0  # seconds a stop waits for runs
-_TEAR_DOWN = 30.0  # seconds for tear-downs
 _STALE = 64  # entries of a heap that may be stale, beside one for each flow
 _BATCH = 64  # flows fired between two looks at the inbox
 
@@ -349,14 +348,18 @@ class Dispatcher:
 
     def _await_runs(self, end: Callable[[], float | None]) -> None:
         """Wait until no run is in flight, at most to the monotonic instant `end()`."""
+        self._await(lambda: self._in_flight == 0, end)
+
+    def _await(self, over: Callable[[], bool], end: Callable[[], float | None]) -> None:
+        """Wait until something is over, which rings, at most to the monotonic instant `end()`."""
 
         def patience() -> float | None:
             limit = end()
-            if self._in_flight == 0 or limit is None:
+            if over() or limit is None:
                 return AT_ONCE
             return max(0.0, limit - self.clock.monotonic())
 
-        while self._in_flight and (end() or 0.0) - self.clock.monotonic() > TICK:
+        while not over() and (end() or 0.0) - self.clock.monotonic() > TICK:
             self.inbox.take(patience)
 
     def _tear_down(self) -> tuple[str, ...]:
@@ -366,7 +369,6 @@ class Dispatcher:
         """
         flows = [flow for flow in reversed(self.flows.values()) if flow.res is not None]
         left = [flow.id for flow in flows]
-        done = self.clock.latch()
 
         def close_all() -> None:
             inside.set(self)  # a stop in here would wait for itself
@@ -377,13 +379,14 @@ class Dispatcher:
                 except KeyboardInterrupt:  # told already; it must not save the others from their tear-down
                     pass
                 left.remove(flow.id)
-            done.open()
+            self.inbox.ring()
 
         try:
             self.clock.spawn(close_all, f"{self.supervisor.config.name}:teardown")
         except RuntimeError:  # no thread is to be had
             close_all()
-        done.wait(_TEAR_DOWN)
+        started = self.clock.monotonic()
+        self._await(lambda: not left, lambda: started + max(_HEED, self._stop_timeout))
         return tuple(left)
 
     def _resource_failed(self, flow: Flow, key: str, error: BaseException) -> None:

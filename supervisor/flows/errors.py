@@ -182,7 +182,7 @@ class StopTimeout(FlowError, TimeoutError):
     """Runs ignored the request to stop, or tear-downs did not end; `flows` names them."""
 
     def __init__(self, flows: Sequence[str], timeout: float, torn: Sequence[str] = ()) -> None:
-        told = []
+        told: list[str] = []
         if flows:
             told.append(
                 f"flows still run after {timeout:g} s and a request to cancel: {', '.join(map(repr, flows))}; "

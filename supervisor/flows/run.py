@@ -56,15 +56,13 @@ def walk(
     finally:
         late = limit is not None and limit.end()
         own.forget_callbacks()
-    attempt = run.attempt
     if own.canceled and isinstance(failure, Exception | Stopped | Canceled):
         if late and limit is not None and token.reason is not CancelReason.TIMEOUT:
             failure = _caused(FlowTimeout(limit.elapsed, limit.seconds, "the run"), failure)
-            attempt = 0
         elif isinstance(failure, Stopped | Canceled):
             failure = _caused(Canceled(own.reason), failure)
         # a failure that could not be retried any more stands
-    run.mark(failure, attempt)
+    run.mark(failure, run.attempt)
     if undo:
         failure = _compensate(undo, res, run, failure)
     try:

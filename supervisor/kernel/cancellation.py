@@ -102,10 +102,10 @@ class CancelToken:
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Block until canceled, at most `timeout` seconds; True if canceled."""
+        limit = patience(timeout, "timeout")
         self._check_process()
         if self._reason is not None:
             return True
-        limit = patience(timeout, "timeout")
         latch = self._clock.latch()
         if not self.watch(latch):
             return True

@@ -30,7 +30,7 @@ from supervisor.kernel.clock import Clock, Latch, ThreadHandle, current_ident
 from supervisor.kernel.deadlines import Deadline, Deadlines
 from supervisor.kernel.errors import Timeout
 from supervisor.kernel.log import library_logger
-from supervisor.kernel.permits import Permits
+from supervisor.kernel.permits import Permits, Place
 from supervisor.kernel.promise import Promise
 from supervisor.kernel.text import (
     REASON_LIMIT,
@@ -133,6 +133,7 @@ class Actor:
         "name",
         "next_gate",
         "outcome",
+        "place",
         "policy",
         "progress",
         "slot",
@@ -157,6 +158,7 @@ class Actor:
         self.ident: int | None = None
         self.gate: Latch | None = None  # of a batch: all its threads exist before one goes on
         self.next_gate: Latch | None = None  # of the next one in the batch
+        self.place: Place | None = None  # in the line for a permit, kept since the task was registered
         self.admitted: bool = False  # the task is registered for good; guarded by the supervisor's lock
         self.grace: Deadline | None = None
         self.claimed: bool = False  # asked to stop; guarded by the supervisor's lock
@@ -174,6 +176,12 @@ class Actor:
     def stack(self) -> str:
         """Return where the thread is; "" when it has none."""
         return "" if self.ident is None or self.ended else stack_text(self.ident)
+
+    def leave_line(self) -> None:
+        """Give up the place in the line for a permit, if the thread has not taken it."""
+        place, self.place = self.place, None
+        if place is not None and self._host.permits is not None:
+            self._host.permits.leave(place)
 
     @property
     def attempts(self) -> int:
@@ -213,6 +221,7 @@ class Actor:
                 attempts=self.attempts,
             )
         self.value = self._context = None
+        self.leave_line()
         self.token.seal(CancelReason.REQUESTED)  # threads that a body left behind may wait on it
         self.ended = True
         self._host.actor_ended(self, outcome)
@@ -224,8 +233,10 @@ class Actor:
         attempt = streak = 0
         last_error: str | None = None
         while not token.canceled:
-            if permits is not None and not permits.acquire(token):
-                break
+            if permits is not None:
+                place, self.place = self.place, None
+                if not permits.acquire(token, place):
+                    break
             try:
                 attempt += 1
                 started = self._started = monotonic()

@@ -50,6 +50,7 @@ class Admissions:
                 if not conflicts:
                     for actor in actors:
                         running.registry.insert(actor)
+                        self._line_up(actor)
             if conflicts:
                 raise _error(conflicts)
             self._launch(actors)
@@ -122,6 +123,11 @@ class Admissions:
 
     # Threads
 
+    def _line_up(self, actor: Actor) -> None:
+        """Keep its place in the line for a permit: first registered, first served."""
+        if self._running.permits is not None:
+            actor.place = self._running.permits.reserve()
+
     def _launch(self, actors: Sequence[Actor]) -> None:
         """Start the threads of registered actors, then let all of them go; or none."""
         running = self._running
@@ -177,6 +183,7 @@ class Admissions:
                 if not actor.admitted:
                     self._running.registry.remove(actor)
                     actor.closed = actor.ended = True
+                    actor.leave_line()
         for actor in actors:
             if (gate := actor.gate) is not None:
                 gate.open()
@@ -214,6 +221,7 @@ class Admissions:
             conflicts = running.registry.conflicts([actor.spec])
             if not conflicts and not running.closing:
                 running.registry.insert(actor)
+                self._line_up(actor)
         if conflicts:
             self._refuse(actor, conflicts[0].kind, conflicts[0].reason)
             return False

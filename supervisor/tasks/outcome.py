@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from supervisor.kernel.text import shown
+
 __all__ = ["OutcomeKind", "RejectionKind", "TaskOutcome"]
 
 
@@ -44,6 +46,13 @@ class TaskOutcome:
     value: Any = None  # what the last successful attempt returned
     attempts: int = 0  # attempts that were started
     rejection: RejectionKind | None = None  # for REJECTED only
+
+    def __repr__(self) -> str:
+        told = [f"kind={self.kind.value!r}"]
+        for name in ("reason", "error", "exit_code", "value", "rejection"):
+            if (content := getattr(self, name)) is not None:
+                told.append(f"{name}={shown(content)}")
+        return f"TaskOutcome({', '.join([*told, f'attempts={self.attempts}'])})"
 
     @property
     def ok(self) -> bool:

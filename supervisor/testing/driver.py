@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from supervisor.testing.baton import Baton
@@ -91,17 +92,17 @@ class Driver:
     def _drive(self, mine: _Wait) -> None:
         baton = self._baton
         try:
-            hopeless = False
+            hopeless, stuck_since = False, None  # real seconds
             while True:
                 baton.settle()
                 self._raise_what_members_raised()
                 if self._look(mine):
-                    hopeless = False  # who was let go may help
+                    hopeless, stuck_since = False, None  # who was let go may help
                 if mine.done:
                     return
                 limits = [wait.limit for wait in self._open_waits() if wait.limit is not None]
                 if baton.jump(min(limits, default=None)):
-                    hopeless = False
+                    hopeless, stuck_since = False, None
                 elif limits:
                     self._expire()
                     if mine.done:
@@ -111,7 +112,13 @@ class Driver:
                 elif not baton.listening:
                     baton.listening = True  # and look again: a thread may have acted before it could know
                 else:
-                    hopeless = not (self._strangers() and baton.heard(baton.patience))  # and look a last time
+                    # Another thread of the process may help, for so long; then look a last time. A ring
+                    # alone is no help: this thread's own looks ring too.
+                    now = time.monotonic()
+                    stuck_since = now if stuck_since is None else stuck_since
+                    left = stuck_since + baton.patience - now
+                    if left <= 0.0 or not self._strangers() or not baton.heard(left):
+                        hopeless = True
         finally:
             baton.listening = False
 

@@ -523,3 +523,14 @@ def test_a_storm_of_results_leaves_a_breaker_that_still_works() -> None:
     for _ in range(2):
         breaker.success(let_through(breaker))
     assert breaker.state == "closed"
+
+
+def test_a_call_exactly_at_the_end_of_the_reset_timeout_is_let_through(clock) -> None:
+    clock.advance(30.01)  # 40.01 - 30.01 is less than 10 in floats
+    breaker = CircuitBreaker(failure_threshold=1, reset_timeout=10.0, clock=clock)
+    permit = breaker.admit()
+    assert permit is not None
+    breaker.failure(permit)
+    assert breaker.admit() is None
+    clock.advance(10.0)
+    assert breaker.admit() is not None

@@ -365,3 +365,25 @@ signal.pause()
         child.expect("0 0 0 0 0 2")
         child.send(signal.SIGTERM)
         assert child.finish().returncode == -signal.SIGTERM
+
+
+def test_every_call_on_a_running_scheduler_is_refused_in_a_child() -> None:
+    lines = run_clean("""
+        from supervisor.flows import Scheduler
+        from supervisor import ForkedProcess
+        scheduler = Scheduler()
+        scheduler.manual("a", lambda: None)
+        running = scheduler.start()
+        if os.fork() == 0:
+            for call in (running.trigger, running.reset_flow, running.pause, running.resume, running.cancel_flow, running.status):
+                try:
+                    call("a")
+                    say("accepted", call.__name__)
+                except ForkedProcess:
+                    pass
+            os._exit(0)
+        os.wait()
+        running.stop()
+        say("done")
+    """)
+    assert lines == ["done"]

@@ -11,6 +11,7 @@ import pytest
 from supervisor import (
     AttemptStarting,
     BackoffPolicy,
+    CancelToken,
     OutcomeKind,
     Supervisor,
     SupervisorConfig,
@@ -181,3 +182,24 @@ def test_a_body_that_was_given_up_holds_its_permit_until_its_thread_has_ended(
     assert other.info().state == "waiting"
     stubborn.release()
     assert other.wait().value == 1
+
+
+def test_on_the_real_clock_too_the_first_registered_runs_first() -> None:
+    for _ in range(30):
+        started: list[int] = []
+        go = CancelToken()
+        with Supervisor(SupervisorConfig(max_concurrent=1)) as sup:
+            holder = sup.add(TaskSpec.once("holder", go.wait))
+            tasks = [sup.add(TaskSpec.once(f"t{n}", started.append, args=(n,))) for n in range(6)]
+            go.cancel()
+            for task in (holder, *tasks):
+                assert task.wait(10).ok
+        assert started == list(range(6))
+
+
+def test_a_task_that_is_removed_before_its_thread_runs_leaves_its_place(
+    clock: VirtualClock,
+) -> None:
+    with Supervisor(SupervisorConfig(max_concurrent=1), clock=clock) as sup:
+        assert sup.add(TaskSpec.once("gone", lambda: None)).remove()
+        assert sup.add(TaskSpec.once("next", lambda: 7)).wait(1).value == 7

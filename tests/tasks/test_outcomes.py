@@ -339,3 +339,16 @@ def test_finished_tasks_leave_nothing_behind_in_the_supervisor(supervisor, clock
     gc.collect()
     assert dead() is None
     assert seen[0]() is None
+
+
+def test_an_outcome_can_be_shown_whatever_its_error_and_value_do(supervisor) -> None:
+    class LoudError(Exception):
+        def __repr__(self) -> str:
+            raise KeyboardInterrupt
+
+    def body() -> None:
+        raise LoudError("x")
+
+    assert repr(supervisor.add(TaskSpec.once("t", body)).wait()).startswith(
+        "TaskOutcome(kind='failed', reason='LoudError: x'"
+    )

@@ -1140,3 +1140,16 @@ def test_a_thousand_threads_work_on_one_clock():
     clock.advance(6)
     assert count == [3000]
     join_all(handles)
+
+
+def test_a_deadlock_is_told_though_another_thread_lives_in_the_process() -> None:
+    over = threading.Event()
+    stranger = threading.Thread(target=over.wait, name="stranger", daemon=True)
+    stranger.start()
+    clock = VirtualClock(patience=0.2)
+    try:
+        with pytest.raises(VirtualDeadlock):
+            clock.latch().wait()
+    finally:
+        over.set()
+        stranger.join(5)
