@@ -35,13 +35,13 @@ from supervisor.flows.status import TICK, Backoff, Tripped, later
 from supervisor.flows.task import Environment, unmark
 from supervisor.flows.trigger import Cron, Every
 from supervisor.flows.worker import Workers
+from supervisor.kernel.backoff import draw_from
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Clock, Lock
 from supervisor.kernel.errors import Canceled, CapacityExceeded
 from supervisor.kernel.inbox import AT_ONCE, Inbox
-from supervisor.kernel.log import library_logger
 from supervisor.kernel.promise import Promise
-from supervisor.kernel.text import error_text, message_text, shown, strip_frames
+from supervisor.kernel.text import error_text, message_text, strip_frames
 from supervisor.tasks.handle import actor_of
 from supervisor.tasks.spec import TaskSpec
 
@@ -248,22 +248,11 @@ class Dispatcher:
             exit_state = flow.work.run(flow.res, env, flow.id, token)
             ending = _Ending(exit_state=None if exit_state is None else label(exit_state))
         except BaseException as error:
-            ending = _Ending(error=error, text=_last_words(error), draw=self._draw())
+            ending = _Ending(error=error, text=_last_words(error), draw=draw_from(self._rng))
             strip_frames(error)
             unmark(error)
         with self.lock:
             self._end_run(flow, started, ending)
-
-    def _draw(self) -> float:
-        """Draw for the jitter of a backoff; a source that is broken must not leave a flow running for ever."""
-        try:
-            draw = self._rng.random()
-            if 0.0 <= draw < 1.0:
-                return draw
-            library_logger().error("rng: random() must be in [0, 1), got %s; 0.5 is taken", shown(draw))
-        except Exception as error:
-            library_logger().error("rng: random() failed with %s; 0.5 is taken", error_text(error))
-        return 0.5
 
     def _end_run(self, flow: Flow, started: float, ending: _Ending) -> None:
         """Write the outcome: one record, so that no reader ever sees a step in between."""

@@ -19,7 +19,7 @@ from supervisor.flows.errors import (
 from supervisor.flows.lifecycle import FlowTaskRetrying
 from supervisor.kernel.arguments import arity, callable_name, count, limit
 from supervisor.kernel.attempt import AttemptResult, Ending, Watch, call
-from supervisor.kernel.backoff import BackoffPolicy, Draws
+from supervisor.kernel.backoff import BackoffPolicy, Draws, draw_from
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Clock
 from supervisor.kernel.deadlines import Deadlines
@@ -307,7 +307,7 @@ class FlowTask:
 
     def _pause(self, run: FlowRun, token: CancelToken, error: BaseException) -> None:
         env = run.env
-        delay = 0.0 if self.backoff is None else self.backoff.delay(run.attempt, env.rng.random())
+        delay = 0.0 if self.backoff is None else self.backoff.delay(run.attempt, draw_from(env.rng))
         if env.tell is not None:
             text = error_text(error)
             env.tell(FlowTaskRetrying, label(run.state), self.name, run.attempt, delay, text)

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Protocol, Self
 
 from supervisor.kernel.arguments import number, probability, seconds
-from supervisor.kernel.text import shown
+from supervisor.kernel.log import library_logger
+from supervisor.kernel.text import error_text, shown
 
 _LARGEST = 1.7976931348623157e308  # the largest finite float
 
@@ -41,6 +42,18 @@ class _Unseeded:
 
             draw = self._draw = Random().random  # two threads at once: either will do
         return draw()
+
+
+def draw_from(rng: Draws) -> float:
+    """Return a draw in [0, 1). A generator of the user that gives none costs the jitter, not the task."""
+    try:
+        if 0.0 <= (draw := rng.random()) < 1.0:
+            return draw
+        fault = f"random() gave {shown(draw)}"
+    except BaseException as error:
+        fault = f"random() raised {error_text(error)}"
+    library_logger().error("rng is unusable, 0.5 is taken for a draw: %s", fault)
+    return 0.5
 
 
 class Jitter(StrEnum):

@@ -16,8 +16,8 @@ class Place:
     __slots__ = ("granted", "latch")
 
     def __init__(self, latch: Latch) -> None:
-        self.latch = latch
-        self.granted = False
+        self.latch: Latch = latch
+        self.granted: bool = False
 
 
 class Permits:

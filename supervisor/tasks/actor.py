@@ -23,13 +23,12 @@ from supervisor.kernel.attempt import (
     code_of,
     ended_by,
 )
-from supervisor.kernel.backoff import Draws
+from supervisor.kernel.backoff import Draws, draw_from
 from supervisor.kernel.bus import EventBus
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Clock, Latch, ThreadHandle, current_ident
 from supervisor.kernel.deadlines import Deadline, Deadlines
 from supervisor.kernel.errors import Timeout
-from supervisor.kernel.log import library_logger
 from supervisor.kernel.permits import Permits, Place
 from supervisor.kernel.promise import Promise
 from supervisor.kernel.text import (
@@ -38,7 +37,6 @@ from supervisor.kernel.text import (
     error_text,
     follows,
     message_text,
-    shown,
     stack_text,
     strip_frames,
     traceback_text,
@@ -252,7 +250,7 @@ class Actor:
             elif ending is not CANCELED:
                 last_error = result.text
             now = monotonic()
-            draw = self._draw() if streak and policy.backoff is not None else 0.0
+            draw = draw_from(host.rng) if streak and policy.backoff is not None else 0.0
             step = decide(policy, ending, streak, token.canceled, now - started, draw)
             if isinstance(step, Stop):
                 self.progress = (State.STOPPING, attempt, streak, started, None, last_error)
@@ -274,17 +272,6 @@ class Actor:
                 token.wait(delay)
         self.progress = (State.STOPPING, attempt, streak, None, None, last_error)
         return Stop(OutcomeKind.CANCELED), None
-
-    def _draw(self) -> float:
-        """Return a draw in [0, 1); a generator of the user that gives none must not end the task."""
-        try:
-            if 0.0 <= (draw := self._host.rng.random()) < 1.0:
-                return draw
-            fault = f"random() gave {shown(draw)}"
-        except BaseException as error:
-            fault = f"random() raised {error_text(error)}"
-        library_logger().error("rng is unusable, 0.5 is taken for a draw: %s", fault)
-        return 0.5
 
     def _attempt(self, attempt: int) -> AttemptResult:
         """Run one attempt and publish how it went."""
