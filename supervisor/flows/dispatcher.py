@@ -301,7 +301,10 @@ class Dispatcher:
 
     def _stop_with_supervisor(self) -> None:
         """The dispatcher is asked to stop: leave time for the tear-down within the grace."""
-        self.request_stop(min(TIMEOUT, self.supervisor.config.grace_seconds / 2))
+        running, config = self.supervisor.running, self.supervisor.config
+        self.request_stop(
+            config.exit_seconds / 4 if running.exiting else min(TIMEOUT, config.grace_seconds / 2)
+        )
         self.adopt_stop()
 
     def adopt_stop(self) -> None:
@@ -317,7 +320,8 @@ class Dispatcher:
 
     def _carry_out_stop(self) -> None:
         """Wait for runs, cancel what is left, tear down. On the dispatcher."""
-        self.request_stop(TIMEOUT)
+        if self._stop_by is None:
+            self.request_stop(TIMEOUT)
         self._await_runs(lambda: self._stop_by)
         with self.lock:
             tokens = [flow.token for flow in self.flows.values() if flow.token is not None]

@@ -95,6 +95,9 @@ class FlowError(SupervisorError):
         super().__init__(reason)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), self.args, self.__dict__)
+
     def at(self, flow_id: str | None, state: Hashable | None, attempt: int, path: Sequence[Hashable]) -> None:
         """Say where it happened; the first to say it is nearest to it and is kept."""
         if not self.path and self.state is None and self.flow_id is None:
@@ -106,6 +109,13 @@ class FlowError(SupervisorError):
             flow_id = None  # said already
         place = where(flow_id, self.state, self.attempt, self.path)
         return f"{self.reason} ({place})" if place else self.reason
+
+
+def _again(cls: type[FlowError], args: tuple[object, ...], state: dict[str, object]) -> FlowError:
+    """Make an error that was pickled or copied: what its `__init__` took is in its fields."""
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigurationError(FlowError, ValueError):

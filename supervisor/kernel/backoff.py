@@ -131,7 +131,7 @@ class BackoffPolicy:
         if not fits:
             raise ValueError(f"draw must be in [0, 1), got {shown(draw)}")
         base = self.initial
-        if base > 0.0 and failures > 1:
+        if base > 0.0 and failures > 1 and self.multiplier > 1.0:
             try:
                 base *= self.multiplier ** (failures - 1)
             except OverflowError:

@@ -88,6 +88,7 @@ class Host(Protocol):
     deadlines: Deadlines
     permits: Permits | None
     rng: Draws
+    closing: bool  # a shutdown was asked for
     forked: bool  # this process is a child of the one where the threads run
 
     def let_in(self, actor: Actor) -> bool:
@@ -233,7 +234,11 @@ class Actor:
         while not token.canceled:
             if permits is not None:
                 place, self.place = self.place, None
+                at_once = place is not None and place.granted
                 if not permits.acquire(token, place):
+                    break
+                if host.closing and not at_once:  # its turn comes in the middle of a shutdown
+                    permits.release()
                     break
             try:
                 attempt += 1

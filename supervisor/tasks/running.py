@@ -216,6 +216,11 @@ class Running:
 
     # The end of the process: a `process.Citizen`
 
+    @property
+    def exiting(self) -> bool:
+        """True once the interpreter exits: there is no time but `exit_grace`."""
+        return self._exit_by is not None
+
     def begin_exit(self) -> None:
         self.closing = True
         grace = self.config.exit_seconds

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +22,7 @@ from supervisor.flows import (
     JoinFailed,
     JoinStrategy,
     RetryExhausted,
+    StopTimeout,
     Workflow,
 )
 from supervisor.testing import VirtualClock
@@ -308,3 +311,22 @@ def test_a_backoff_holds_nothing_of_the_attempt_before_it(clock: VirtualClock) -
         assert one(body, max_retries=3, backoff=DOUBLING).run(S.A, clock=clock) is S.DONE
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FlowTimeout(1.0, 0.5, "the run"),
+        RetryExhausted(3, ValueError("boom")),
+        CompensationFailed(ValueError("boom"), [("A", KeyError("x"))]),
+        StopTimeout(["a"], 1.0, ["b"]),
+        FlowError("plain"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_can_be_pickled_and_copied(error: FlowError) -> None:
+    error.at("flow", "state", 2, ("first", "state"))
+    for same in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(same) is type(error)
+        assert str(same) == str(error)
+        assert (same.flow_id, same.state, same.attempt, same.path) == ("flow", "state", 2, ("first", "state"))

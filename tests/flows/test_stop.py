@@ -779,3 +779,16 @@ def test_a_subscriber_that_hangs_holds_up_no_stop_for_long(clock: VirtualClock) 
     assert clock.monotonic() <= 11.0
     latch.open()
     clock.settle()
+
+
+def test_a_stop_waits_as_long_as_it_was_asked_to(
+    scheduler: Scheduler, start: Start, clock: VirtualClock
+) -> None:
+    scheduler.manual("long", lambda: clock.sleep(99.0))
+    running = start(scheduler)
+    running.trigger("long")
+    running.stop(timeout=100.0)
+    assert clock.monotonic() == 99.0
+    info = running.status("long")
+    assert info is not None
+    assert isinstance(info.status, Completed)

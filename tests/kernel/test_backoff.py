@@ -331,3 +331,7 @@ def test_each_default_generator_is_its_own() -> None:
     assert one is not other
     assert all(0.0 <= one.random() < 1.0 for _ in range(100))
     assert [one.random() for _ in range(4)] != [other.random() for _ in range(4)]
+
+
+def test_a_policy_that_does_not_grow_stays_at_its_base_for_ever() -> None:
+    assert BackoffPolicy(1, 1, jitter=Jitter.NONE).delay(10**500, 0.0) == 1.0
