@@ -85,6 +85,7 @@ class Dispatcher:
         self._wall: Heap[datetime] = []
         self._order = count()
         self._in_flight = 0
+        self._queued: dict[CancelToken, float] = {}  # accepted, not begun by a worker -> monotonic instant
         self.stopping: bool = False  # may be set without the lock
         self._manned = False  # a thread fires what is due, and carries out the stop
         self._stop_by: float | None = None  # monotonic: when runs are asked to cancel
@@ -159,12 +160,21 @@ class Dispatcher:
             flow.tick = None
         flow.token = CancelToken(clock=self.clock, timers=self._deadlines)
         self._in_flight += 1
+        self._queued[flow.token] = started = self.clock.monotonic()
         self.tell(FlowStarted, flow, flow.record.run_count, cause)
         try:
-            run = partial(self._run, flow, flow.token, self.clock.monotonic())
+            run = partial(self._run, flow, flow.token, started)
             self._workers.submit(partial(self._contextvars.copy().run, run))  # a worker is used again
         except CapacityExceeded as error:
+            self._queued.pop(flow.token, None)
             self._end_run(flow, self.clock.monotonic(), _Ending(error=error, text=str(error)))
+
+    def drop_if_queued(self, flow: Flow, token: CancelToken) -> None:
+        """End a canceled run that no worker has begun; nobody else would before a worker is free."""
+        started = self._queued.pop(token, None)  # atomic: who takes the entry owns the run
+        if started is not None:
+            with self.lock:
+                self._end_run(flow, started, _Ending(error=Canceled("canceled before a worker was free")))
 
     # The dispatcher: a task of layer 1
 
@@ -236,6 +246,8 @@ class Dispatcher:
     # A run, on a worker
 
     def _run(self, flow: Flow, token: CancelToken, started: float) -> None:
+        if self._queued.pop(token, None) is None:
+            return  # canceled while it waited for a worker
         env = Environment(
             self.clock,
             self._deadlines,
@@ -324,10 +336,11 @@ class Dispatcher:
             self.request_stop(TIMEOUT)
         self._await_runs(lambda: self._stop_by)
         with self.lock:
-            tokens = [flow.token for flow in self.flows.values() if flow.token is not None]
-        for token in tokens:
+            left = [(flow, flow.token) for flow in self.flows.values() if flow.token is not None]
+        for flow, token in left:
             token.run_apart(token.seal(CancelReason.SHUTDOWN) or [])
-        if tokens:
+            self.drop_if_queued(flow, token)
+        if left:
             heed_by = self.clock.monotonic() + _HEED
             self._await_runs(lambda: heed_by)
         with self.lock:

@@ -117,7 +117,11 @@ class RunningScheduler:
             flow = self._find(id)
             self._refuse_when_stopping("cancel_flow")
             token = flow.token
-        return token is not None and token.cancel()
+        if token is None:
+            return False
+        canceled = token.cancel()
+        self._dispatcher.drop_if_queued(flow, token)
+        return canceled
 
     def request_stop(self) -> None:
         """Ask for a stop and return at once. From anywhere, a run included."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.flows import Running, Scheduler
+from supervisor.flows import Idle, Running, Scheduler, StopTimeout
 from supervisor.flows.worker import WARM, Workers
 from supervisor.kernel.errors import CapacityExceeded
 from supervisor.testing import EventRecorder, VirtualClock
@@ -208,3 +208,40 @@ def test_when_no_thread_is_to_be_had_a_run_fails_with_the_reason(
     clock.settle()
     assert body.starts == [0.0]
     assert kind_of(running, "a") == "Completed"
+
+
+def test_a_cancel_ends_a_queued_run_at_once_and_its_body_never_runs(
+    start: Start, clock: VirtualClock
+) -> None:
+    scheduler = Scheduler(clock=clock, workers=1)
+    first, second = Body(clock, 50.0), Body(clock)
+    scheduler.manual("first", first)
+    scheduler.manual("second", second)
+    running = start(scheduler)
+    running.trigger("first")
+    running.trigger("second")
+    clock.advance(1.0)
+    assert running.cancel_flow("second")
+    info = running.status("second")
+    assert info is not None
+    assert info.status == Idle()
+    assert not running.cancel_flow("second")
+    running.trigger("second")  # accepted: nothing of the first one is left
+    clock.advance(50.0)
+    assert (first.starts, second.starts) == ([0.0], [50.0])
+
+
+def test_a_stop_drops_a_queued_run_whose_worker_is_deaf(start: Start, clock: VirtualClock) -> None:
+    scheduler = Scheduler(clock=clock, workers=1)
+    second = Body(clock)
+    scheduler.manual("deaf", Body(clock, 50.0))
+    scheduler.manual("second", second)
+    running = start(scheduler)
+    running.trigger("deaf")
+    running.trigger("second")
+    clock.advance(1.0)
+    with pytest.raises(StopTimeout) as caught:
+        running.stop(timeout=2.0)
+    assert caught.value.running == ("deaf",)
+    clock.advance(60.0)
+    assert second.starts == []
