@@ -49,7 +49,7 @@ def tasks(count: int, idle: float) -> dict[str, float]:
     for n in range(count):
         supervisor.add(TaskSpec.periodic(f"task {n}", lambda: ran.append(1), every=3600.0))
     while len(ran) < count or any(info.state != "idle" for info in supervisor.tasks()):
-        time.sleep(0.01)
+        time.sleep(0.01)  # real: a benchmark runs on the clock of the machine
     start = time.perf_counter() - began
     figures = _waiting(before, idle)
     began = time.perf_counter()
@@ -58,9 +58,9 @@ def tasks(count: int, idle: float) -> dict[str, float]:
 
 
 def _waiting(before: float, idle: float) -> dict[str, float]:
-    time.sleep(0.5)
+    time.sleep(0.5)  # real: what the start left must be over
     memory, used, began = _memory() - before, _cpu(), time.perf_counter()
-    time.sleep(idle)
+    time.sleep(idle)  # real: the idle stretch that is measured
     return {"memory": memory, "cpu": (_cpu() - used) / (time.perf_counter() - began) * 100}
 
 

@@ -83,11 +83,11 @@ def ours(count: int, phase: str, add: Add) -> None:
     running = scheduler.start()
     for n in range(count):
         running.pause(f"job {n}")
-    time.sleep(2 * PERIOD)
+    time.sleep(2 * PERIOD)  # real: by then every first tick has been skipped
     began = clock()
     for n, offset in enumerate(offsets(count, phase)):  # one that is overdue starts when it is resumed
         if (left := began + offset - clock()) > 0:
-            time.sleep(left)
+            time.sleep(left)  # real: offsets are instants of the machine's clock
         running.resume(f"job {n}")
 
 
