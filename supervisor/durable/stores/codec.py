@@ -1,0 +1,148 @@
+"""What all stores do the same way: check what is to be appended, keep projections, write and read text."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from uuid import uuid4
+
+from supervisor.durable.errors import (
+    CorruptHistory,
+    EventConflict,
+    InvalidRunId,
+    InvalidTransition,
+    SerializationError,
+)
+from supervisor.durable.history import Envelope, FlowEvent, check_event, event_from_dict
+from supervisor.durable.payload import decode, encode
+from supervisor.durable.projection import Projection
+from supervisor.kernel.arguments import count, instant
+from supervisor.kernel.text import shown
+
+__all__ = ["Draft", "Folds", "check_run_id", "decode_event", "draft"]
+
+_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,200}", re.ASCII)
+_KEPT = 1024  # projections that a store keeps
+
+Row = tuple[Envelope, str]
+"""An event and its JSON text."""
+
+
+def check_run_id(run_id: object) -> str:
+    """Return the id. Raises InvalidRunId for what is none."""
+    if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
+        raise InvalidRunId(f"a run id has 1 to 200 ASCII letters, digits, '-' and '_', got {shown(run_id)}")
+    return run_id
+
+
+class Draft:
+    """An append that is checked as far as it can be without the history."""
+
+    __slots__ = ("at", "expected", "rows", "run_id")
+
+    def __init__(self, run_id: str, expected: int, rows: list[Row], at: datetime) -> None:
+        self.run_id = run_id
+        self.expected = expected  # sequence of the last event there is
+        self.rows = rows
+        self.at = at
+
+    @property
+    def envelopes(self) -> list[Envelope]:
+        """What is to be appended."""
+        return [envelope for envelope, _ in self.rows]
+
+    @property
+    def sequence(self) -> int:
+        """Of the last event after the append."""
+        return self.expected + len(self.rows)
+
+
+def draft(run_id: object, expected: object, events: Sequence[FlowEvent], at: object) -> Draft:
+    """Check the arguments of an `append`; every event gets its id here, so that a retry has the same.
+
+    Raises InvalidRunId, SerializationError, PayloadTooLarge, TypeError or ValueError.
+    """
+    checked_id = check_run_id(run_id)
+    sequence = count(expected, "expected_sequence", 0)
+    when = instant(at, "at")
+    if not isinstance(events, Sequence) or not events:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"events must be a list of one or more events, got {shown(events)}")
+    rows: list[Row] = []
+    for number, each in enumerate(events, sequence + 1):
+        event = check_event(each)
+        text = encode(event.to_dict(), f"{event.type} of run {checked_id!r}")
+        rows.append((Envelope(checked_id, number, uuid4().hex, when, event), text))
+    return Draft(checked_id, sequence, rows, when)
+
+
+def decode_event(text: str | bytes, where: str) -> FlowEvent:
+    """Return the event of a stored JSON text.  where: names it in errors. Raises CorruptHistory."""
+    try:
+        data = decode(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"not an object: {shown(data)}")
+        return event_from_dict(data)  # pyright: ignore[reportUnknownArgumentType]
+    except (SerializationError, ValueError, RecursionError) as error:
+        raise CorruptHistory(f"{where} can't be read ({error}); it was left as it is") from error
+
+
+class Folds:
+    """Projections at the tip of recently used runs, so that an append folds only what is new.
+
+    For one thread at a time: guarded by whoever owns it.
+    """
+
+    __slots__ = ("_kept", "_limit", "_read")
+
+    def __init__(self, read: Callable[[str, int], list[Envelope]], limit: int = _KEPT) -> None:
+        self._read = read  # the events of a run after a sequence; [] when there are none
+        self._limit = limit
+        self._kept: OrderedDict[str, Projection] = OrderedDict()
+
+    def extend(self, draft: Draft, tip: int, tip_id: str | None = None) -> Projection:
+        """Fold a draft on the history whose last event has the sequence `tip`; return what it says then.
+
+        tip_id: event id of that event, if it is known: a run that was replaced behind the back of the store is
+        noticed. The projection is kept only by `keep`: call it once the draft is durable.
+        Raises EventConflict or InvalidTransition; then nothing is kept that would be wrong.
+        """
+        if draft.expected != tip:
+            raise EventConflict(draft.run_id, draft.expected, tip)
+        projection = self._kept.pop(draft.run_id, None)
+        if projection is None or projection.sequence > tip:
+            projection = Projection(draft.run_id)
+        if projection.sequence < tip:
+            projection = self._catch_up(projection, tip)
+        elif tip_id is not None and projection.last_event_id != tip_id:
+            projection = self._catch_up(Projection(draft.run_id), tip)
+        for envelope in draft.envelopes:
+            projection.fold(envelope)
+        return projection
+
+    def keep(self, projection: Projection) -> None:
+        """Keep a projection that is at the tip; one of a run that has ended is of no more use."""
+        if projection.terminal:
+            return
+        self._kept[projection.run_id] = projection
+        if len(self._kept) > self._limit:
+            self._kept.popitem(last=False)
+
+    def forget(self, run_id: str) -> None:
+        """Drop what is kept of a run."""
+        self._kept.pop(run_id, None)
+
+    def _catch_up(self, projection: Projection, tip: int) -> Projection:
+        run_id = projection.run_id
+        try:
+            for envelope in self._read(run_id, projection.sequence):
+                if envelope.sequence <= tip:
+                    projection.fold(envelope)
+        except InvalidTransition as error:
+            raise InvalidTransition(f"what is stored is no history, and was left as it is: {error}") from None
+        if projection.sequence != tip:
+            raise CorruptHistory(
+                f"run {run_id!r} has events up to {projection.sequence}, and should have {tip}; left as it is"
+            )
+        return projection
