@@ -41,7 +41,14 @@ AGENTS = {
     "dispatcher",
 }
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
-PRIMITIVES = {"kernel/clock", "kernel/promise", "kernel/permits", "kernel/cancellation", "kernel/inbox"}
+PRIMITIVES = {
+    "durable/bell",
+    "kernel/cancellation",
+    "kernel/clock",
+    "kernel/inbox",
+    "kernel/permits",
+    "kernel/promise",
+}
 # No agent, but it may start a thread: a token's deadline runs callbacks, which must not hold up the shared timer.
 SPAWNERS = {"kernel/cancellation"}
 # No agent, but it may make what others wait on: the threads of a batch start together or not at all.
@@ -51,6 +58,8 @@ FACES = {
     "cli/demo",
     "cli/demo_tasks",
     "cli/run_flows",
+    "durable/queues/memory",
+    "durable/queues/sqlite",
     "flows/task",
     "tasks/handle",
     "tasks/context",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from supervisor.kernel.arguments import seconds as duration
 from supervisor.kernel.cancellation import CancelToken
+from supervisor.kernel.text import shown
 
-__all__ = ["MAX_DELIVERIES", "DeadLetter", "Lease", "WorkQueue", "redelivery_delay"]
+__all__ = ["MAX_DELIVERIES", "DeadLetter", "Lease", "WorkQueue", "later", "lease_time", "redelivery_delay"]
 
 MAX_DELIVERIES = 5  # of one task that failed; then it is a dead letter
 _FIRST_DELAY = 0.1  # seconds after the first failed delivery; doubles from failure to failure
@@ -17,6 +19,22 @@ _FIRST_DELAY = 0.1  # seconds after the first failed delivery; doubles from fail
 def redelivery_delay(failures: int) -> float:
     """Return the seconds to wait after so many failed deliveries in a row (>= 1)."""
     return _FIRST_DELAY * 2.0 ** (min(failures, MAX_DELIVERIES) - 1)
+
+
+def lease_time(seconds: object) -> float:
+    """Return for how long a lease is taken, in seconds > 0. Raises TypeError or ValueError."""
+    checked = duration(seconds, "seconds")
+    if checked == 0.0:
+        raise ValueError(f"seconds must be > 0, got {shown(seconds)}: such a lease would be over at once")
+    return checked
+
+
+def later(now: datetime, seconds: float) -> datetime:
+    """Return the instant so many seconds after another, or the last one that there is."""
+    try:
+        return now + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
