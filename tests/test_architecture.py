@@ -43,6 +43,8 @@ AGENTS = {
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {
     "durable/bell",
+    "durable/stores/group",
+    "durable/stores/sqlite_file",
     "kernel/cancellation",
     "kernel/clock",
     "kernel/inbox",

@@ -52,11 +52,25 @@ def _memory_queue(_: Place, clock: Clock, **options: Any) -> Any:
     return MemoryWorkQueue(clock=clock, **options)
 
 
+def _sqlite_store(place: Place) -> Any:
+    from supervisor.durable.stores.sqlite import SqliteEventStore
+
+    return SqliteEventStore(place.path / "flows.db")
+
+
+def _sqlite_queue(place: Place, clock: Clock, **options: Any) -> Any:
+    from supervisor.durable.queues.sqlite import SqliteWorkQueue
+
+    return SqliteWorkQueue(place.path / "flows.db", clock=clock, **options)
+
+
 STORES = {
     "memory": StoreKind(lambda _: MemoryEventStore(), persists=False),
+    "sqlite": StoreKind(_sqlite_store),
 }
 QUEUES = {
     "memory": QueueKind(_memory_queue),
+    "sqlite": QueueKind(_sqlite_queue),
 }
 
 
