@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
@@ -54,6 +55,7 @@ def _memory_queue(_: Place, clock: Clock, **options: Any) -> Any:
 
 STORES = {
     "memory": StoreKind(lambda _: MemoryEventStore(), persists=False),
+    "jsonl": StoreKind(lambda place: JsonlEventStore(place.path / "runs")),
 }
 QUEUES = {
     "memory": QueueKind(_memory_queue),
