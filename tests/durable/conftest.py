@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
@@ -67,6 +68,7 @@ def _sqlite_queue(place: Place, clock: Clock, **options: Any) -> Any:
 STORES = {
     "memory": StoreKind(lambda _: MemoryEventStore(), persists=False),
     "sqlite": StoreKind(_sqlite_store),
+    "jsonl": StoreKind(lambda place: JsonlEventStore(place.path / "runs")),
 }
 QUEUES = {
     "memory": QueueKind(_memory_queue),

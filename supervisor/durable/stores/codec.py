@@ -110,15 +110,23 @@ class Folds:
         """
         if draft.expected != tip:
             raise EventConflict(draft.run_id, draft.expected, tip)
-        projection = self._kept.pop(draft.run_id, None)
-        if projection is None or projection.sequence > tip:
-            projection = Projection(draft.run_id)
-        if projection.sequence < tip:
-            projection = self._catch_up(projection, tip)
-        elif tip_id is not None and projection.last_event_id != tip_id:
-            projection = self._catch_up(Projection(draft.run_id), tip)
+        projection = self.at(draft.run_id, tip, tip_id)
         for envelope in draft.envelopes:
             projection.fold(envelope)
+        return projection
+
+    def at(self, run_id: str, tip: int, tip_id: str | None = None) -> Projection:
+        """Take out the projection of a run whose last event has the sequence `tip`; `keep` puts it back.
+
+        Raises InvalidTransition or CorruptHistory for what is no history.
+        """
+        projection = self._kept.pop(run_id, None)
+        if projection is None or projection.sequence > tip:
+            projection = Projection(run_id)
+        if projection.sequence < tip:
+            projection = self._catch_up(projection, tip)
+        if tip_id is not None and projection.last_event_id != tip_id:
+            projection = self._catch_up(Projection(run_id), tip)
         return projection
 
     def keep(self, projection: Projection) -> None:
