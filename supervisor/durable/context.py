@@ -35,11 +35,11 @@ _ID_LIMIT = 500  # characters
 
 
 def checked_id(value: object, field: str) -> str:
-    """Return an id or a name: text that is not blank, has no control characters, and is not endless."""
+    """Return an id or a name: text that is not blank, can be printed, and is not endless."""
     found = text(value, field)
-    if not found.strip() or len(found) > _ID_LIMIT or any(ord(each) < 32 for each in found):
+    if len(found) > _ID_LIMIT or not found.isprintable() or found.isspace():
         raise ValueError(
-            f"{field} must be text of 1 to {_ID_LIMIT} characters without control characters, got {shown(value)}"
+            f"{field} must be text of 1 to {_ID_LIMIT} characters that can be printed, got {shown(value)}"
         )
     return found
 

@@ -8,8 +8,7 @@ and a function that swallowed it and returned all the same is found out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
@@ -30,7 +29,8 @@ from supervisor.durable.payload import Json, copied, normal
 from supervisor.durable.projection import Projection, Step, Wait
 from supervisor.durable.retry import RetryPolicy
 from supervisor.durable.snapshot import StepStatus, WaitStatus
-from supervisor.kernel.arguments import instant, seconds
+from supervisor.kernel.arguments import instant
+from supervisor.kernel.arguments import seconds as read_seconds
 from supervisor.kernel.errors import Canceled
 from supervisor.kernel.text import error_text, shown
 
@@ -96,7 +96,10 @@ class StraightContext(WorkflowContext):
             steps.append(each)
         if not steps:
             return []
-        command = batch(steps)
+        try:
+            command = batch(steps)
+        except InvalidTransition as error:
+            raise self._fault(error) from None
         self._cancel_before([each.step_id for each in steps])
         found = [self._ended(each) for each in steps]
         ended = [step for step in found if step is not None]
@@ -106,9 +109,9 @@ class StraightContext(WorkflowContext):
             self._seen(step)
         return [self._result(step) for step in ended]
 
-    def sleep(self, wait_id: str, seconds_: float | timedelta) -> None:
+    def sleep(self, wait_id: str, seconds: float | timedelta) -> None:
         self._go_on()
-        span = seconds(seconds_, "seconds")
+        span = read_seconds(seconds, "seconds")
         wait = self._look().waits.get(checked_id(wait_id, "wait_id"))
         if wait is not None and wait.resume_at is not None:
             self._wait(WaitUntil(wait_id, wait.resume_at))
@@ -147,9 +150,9 @@ class StraightContext(WorkflowContext):
         self._only_decider("wait_for_signal", "calls ctx.wait_signal(...)")
 
     def _only_decider(self, call: str, instead: str) -> NoReturn:
-        with self._strict():
-            raise InvalidTransition(f"ctx.{call} belongs to deciders; a straight-line workflow {instead}")
-        raise AssertionError
+        raise self._fault(
+            InvalidTransition(f"ctx.{call} belongs to deciders; a straight-line workflow {instead}")
+        )
 
     # How a call is answered
 
@@ -158,14 +161,10 @@ class StraightContext(WorkflowContext):
         if self.pending is not None:
             raise self.pending
 
-    @contextmanager
-    def _strict(self) -> Generator[None]:
-        """What history and code disagree about reaches the engine, whoever catches it on the way."""
-        try:
-            yield
-        except (NonDeterministic, InvalidTransition) as error:
-            self.fault = error
-            raise
+    def _fault(self, error: NonDeterministic | InvalidTransition) -> Exception:
+        """Keep what history and code disagree about: it reaches the engine, whoever catches it on the way."""
+        self.fault = error
+        return error
 
     def _suspend(self, command: Command) -> NoReturn:
         self.pending = Suspended(command)
@@ -192,13 +191,17 @@ class StraightContext(WorkflowContext):
         step = projection.steps.get(command.step_id)
         if step is None:
             return None
-        with self._strict():
+        try:
             check_same_step(projection, step, command)
-            if step.status is StepStatus.CANCELLED:
-                raise InvalidTransition(
+        except NonDeterministic as error:
+            raise self._fault(error) from None
+        if step.status is StepStatus.CANCELLED:
+            raise self._fault(
+                InvalidTransition(
                     f"step {step.step_id!r} of run {projection.run_id!r} was cancelled; clean-up steps need ids "
                     "of their own"
                 )
+            )
         return None if step.open else step
 
     def _result(self, step: Step) -> Any:
@@ -213,13 +216,17 @@ class StraightContext(WorkflowContext):
         wait = projection.waits.get(command.wait_id)
         if wait is None or wait.status is WaitStatus.WAITING:
             self._suspend(command)
-        with self._strict():
+        try:
             check_same_wait(projection, wait, command)
-            if wait.status is WaitStatus.CANCELLED:
-                raise InvalidTransition(
+        except NonDeterministic as error:
+            raise self._fault(error) from None
+        if wait.status is WaitStatus.CANCELLED:
+            raise self._fault(
+                InvalidTransition(
                     f"wait {wait.wait_id!r} of run {projection.run_id!r} was cancelled; a wait in clean-up needs "
                     "an id of its own"
                 )
+            )
         self._seen(wait)
         return wait
 
