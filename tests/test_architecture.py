@@ -39,10 +39,16 @@ AGENTS = {
     "deadlines",
     "split",
     "dispatcher",
+    "workers",
+    "driver",
+    "heart",
+    "due_work",
+    "serving",
 }
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {
     "durable/bell",
+    "durable/seats",
     "durable/stores/group",
     "durable/stores/sqlite_file",
     "kernel/cancellation",
@@ -66,6 +72,7 @@ FACES = {
     "tasks/handle",
     "tasks/context",
     "tasks/shutdown",
+    "durable/inspection",
 }
 
 # Rule 3. Time, threads and chance come from one place each.

@@ -21,7 +21,7 @@ from supervisor.durable.command import (
     WaitForSignal,
     WaitUntil,
 )
-from supervisor.durable.context import StepReference, WorkflowContext, batch, checked_id
+from supervisor.durable.context import Sight, StepReference, WorkflowContext, batch, checked_id, scheduled
 from supervisor.durable.errors import InvalidTransition, NonDeterministic, StepFailed
 from supervisor.durable.identity import check_same_step, check_same_wait
 from supervisor.durable.instants import written
@@ -57,10 +57,13 @@ class Suspended(BaseException):
 class StraightContext(WorkflowContext):
     """The context of a straight-line workflow."""
 
-    __slots__ = ("_canceled", "_now", "fault", "pending")
+    __slots__ = ("_canceled", "_look", "_naming", "_now", "fault", "pending")
 
-    def __init__(self, projection: Projection, names: Callable[[object], str]) -> None:
-        super().__init__(projection, names)
+    def __init__(self, sight: Sight, names: Callable[[object], str]) -> None:
+        super().__init__(sight, names)
+        projection = sight.look()
+        self._look = sight.look
+        self._naming = names
         self.pending: Suspended | None = None  # raised, and so to be raised again
         self.fault: NonDeterministic | InvalidTransition | None = None  # history and code disagree
         self._canceled = False  # the cancellation was raised
@@ -77,7 +80,7 @@ class StraightContext(WorkflowContext):
         self, step_id: str, step: StepReference, input: Json = None, *, retry: RetryPolicy | None = None
     ) -> Any:
         self._go_on()
-        command = self._scheduled(step_id, step, input, _catchable(retry))
+        command = scheduled(self._naming, step_id, step, input, _catchable(retry))
         self._cancel_before([command.step_id])
         found = self._ended(command)
         return self._suspend(command) if found is None else self._result(found)
@@ -85,7 +88,8 @@ class StraightContext(WorkflowContext):
     def call(
         self, step_id: str, step: StepReference, input: Json = None, *, retry: RetryPolicy | None = None
     ) -> Command:
-        return self._scheduled(step_id, step, input, _catchable(retry))
+        self._look()
+        return scheduled(self._naming, step_id, step, input, _catchable(retry))
 
     def gather(self, calls: Iterable[Command]) -> list[Any]:
         self._go_on()
@@ -243,7 +247,8 @@ def decide_straight(
     arguments: 1 for (ctx), 2 for (ctx, input). What the function raises fails the run; KeyboardInterrupt and
     SystemExit pass. Raises InvalidTransition or NonDeterministic when history and code disagree.
     """
-    ctx = StraightContext(projection, names)
+    sight = Sight(projection)
+    ctx = StraightContext(sight, names)
     failure: BaseException | None = None
     output: object = None
     try:
@@ -255,7 +260,7 @@ def decide_straight(
     except (Exception, Canceled) as error:
         failure = error
     finally:
-        ctx.end()
+        sight.end()
     try:
         if ctx.fault is not None:
             raise ctx.fault
