@@ -330,11 +330,10 @@ class FlowEngine(Control):
 
     def append(self, run_id: str, expected: int, events: list[FlowEvent], at: datetime) -> list[Envelope]:
         """Append events, publish them, and wake whom they concern."""
-        order = self._observers.order
-        if order is None:
+        if not self._observers.active:
             stored = self.store.append(run_id, expected, events, at)
         else:
-            with order:
+            with self._observers.order(run_id):
                 stored = self.store.append(run_id, expected, events, at)
                 self._observers.publish(stored)
         last = events[-1].type
