@@ -613,7 +613,7 @@ def test_threads_that_queue_one_run_at_once_queue_it_once(queue: Queue) -> None:
     assert queue.pending() == 10
 
 
-def test_a_run_is_leased_from_the_lease_to_its_end(queue: Queue, timeline: Timeline) -> None:
+def test_a_run_is_leased_from_the_lease_to_its_end(queue: Queue) -> None:
     queue.enqueue("a")
     assert not queue.leased("a")
     lease = queue.lease(LONG)
