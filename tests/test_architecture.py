@@ -39,10 +39,12 @@ AGENTS = {
     "deadlines",
     "split",
     "dispatcher",
+    "listener",
 }
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {
     "durable/bell",
+    "durable/postgres",
     "kernel/cancellation",
     "kernel/clock",
     "kernel/inbox",
@@ -59,6 +61,7 @@ FACES = {
     "cli/demo_tasks",
     "cli/run_flows",
     "durable/queues/memory",
+    "durable/queues/postgres",
     "durable/queues/sqlite",
     "flows/task",
     "tasks/handle",
@@ -88,7 +91,7 @@ OWNERS = {
     "subscribers/prometheus": "prometheus_client",
     "subscribers/otel": "opentelemetry",
     "subscribers/otel_flows": "opentelemetry",
-    "durable/stores/postgres": "psycopg",
+    "durable/postgres": "psycopg",
 }
 
 # Calls that may stand alone at the top of a module.

@@ -17,6 +17,9 @@ import pytest
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
+from tests.postgres_fixtures import pg_dsn, pg_of_our_own, pg_server, pg_session_dsn
+
+__all__ = ["pg_dsn", "pg_of_our_own", "pg_server", "pg_session_dsn"]  # fixtures, taken in
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,25 @@ def _memory_queue(_: Place, clock: Clock, **options: Any) -> Any:
     return MemoryWorkQueue(clock=clock, **options)
 
 
+def _postgres_store(place: Place) -> Any:
+    from supervisor.durable.stores.postgres import PostgresEventStore
+
+    return PostgresEventStore(place.fixture("pg_dsn"))
+
+
+def _postgres_queue(place: Place, clock: Clock, **options: Any) -> Any:
+    from supervisor.durable.queues.postgres import PostgresWorkQueue
+
+    return PostgresWorkQueue(place.fixture("pg_dsn"), clock=clock, **options)
+
+
 STORES = {
     "memory": StoreKind(lambda _: MemoryEventStore(), persists=False),
+    "postgres": StoreKind(_postgres_store),
 }
 QUEUES = {
     "memory": QueueKind(_memory_queue),
+    "postgres": QueueKind(_postgres_queue, virtual=False),
 }
 
 

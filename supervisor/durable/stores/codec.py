@@ -110,7 +110,15 @@ class Folds:
         """
         if draft.expected != tip:
             raise EventConflict(draft.run_id, draft.expected, tip)
-        projection = self._kept.pop(draft.run_id, None)
+        return self.advance(self.take(draft.run_id), draft, tip_id)
+
+    def take(self, run_id: str) -> Projection | None:
+        """Take out what is kept of a run; nobody else has it then."""
+        return self._kept.pop(run_id, None)
+
+    def advance(self, projection: Projection | None, draft: Draft, tip_id: str | None = None) -> Projection:
+        """Fold a draft on what was taken, see `extend`. Touches nothing that is kept: it needs no guard."""
+        tip = draft.expected
         if projection is None or projection.sequence > tip:
             projection = Projection(draft.run_id)
         if projection.sequence < tip:

@@ -1,0 +1,3 @@
+"""What the databases were made with, step by step: forward only, each step once, none ever edited."""
+
+from __future__ import annotations
