@@ -34,7 +34,8 @@ _FOLDERS = (
     "/usr/local/opt/postgresql*/bin",
     "/usr/pgsql-*/bin",
 )
-_FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+# A commit still leaves the process, so that it outlives a kill of the server; only the disk is not waited for.
+_FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
 _DURABLE = {"fsync": "on", "synchronous_commit": "on"}
 # Runs a program as another user, and lets it die with the process that started it. Done by a Python of its own:
 # code between fork and exec (preexec_fn) is not safe beside the threads of a test.
@@ -54,7 +55,7 @@ os.execv(command[0], command)
 class PostgresServer:
     """A server with data of its own, reachable by a socket in a folder of its own.
 
-    durable: commits reach the disk, as in production; otherwise they are fast.
+    durable: commits reach the disk, as in production; otherwise they outlive the server, but not the machine.
     Start it on the main thread: on Linux the server dies with the thread that started it.
     """
 
@@ -110,6 +111,18 @@ class PostgresServer:
         """Stop and start."""
         self.stop()
         self.start()
+
+    def wait_for_the_last_session(self) -> None:
+        """Shut down once every session has ended by itself, and start again. RuntimeError if one doesn't end."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError("a session is still open") from None
+        finally:
+            self.stop()
+            self.start()
 
     def remove(self) -> None:
         """Kill it and delete its folder."""
