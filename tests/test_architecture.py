@@ -45,6 +45,8 @@ AGENTS = {
 PRIMITIVES = {
     "durable/bell",
     "durable/postgres",
+    "durable/stores/group",
+    "durable/stores/sqlite_file",
     "kernel/cancellation",
     "kernel/clock",
     "kernel/inbox",

@@ -80,6 +80,7 @@ class Step:
         "error",
         "input",
         "name",
+        "non_retryable",
         "output",
         "retry",
         "retry_after",
@@ -98,6 +99,7 @@ class Step:
         self.retry_after: datetime | None = None
         self.output: Json = None
         self.error: str | None = None
+        self.non_retryable: bool = False
         self.created_at: datetime = at
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
@@ -363,6 +365,12 @@ class Projection:
         if self.history is not None:
             self.history.append(envelope)
 
+    def confirm(self, stored: list[Envelope]) -> None:
+        """Put the envelopes that a store returned in the place of the ones that were folded before."""
+        self.last_event_id = stored[-1].event_id
+        if self.history is not None:
+            self.history[-len(stored) :] = stored
+
     def _created(self, event: RunCreated, at: datetime, _: int) -> None:
         if self._phase is not None:
             raise InvalidTransition(
@@ -478,6 +486,7 @@ class Projection:
 
     def _step_non_retryable(self, event: StepNonRetryable, at: datetime, sequence: int) -> None:
         step = self._running_step(event.step_id, event.attempt, event.type)
+        step.non_retryable = True
         self._give_up(step, event.error, at, sequence)
 
     def _give_up(self, step: Step, error: str, at: datetime, sequence: int) -> None:

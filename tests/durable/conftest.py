@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
@@ -67,12 +68,27 @@ def _postgres_queue(place: Place, clock: Clock, **options: Any) -> Any:
     return PostgresWorkQueue(place.fixture("pg_dsn"), clock=clock, **options)
 
 
+def _sqlite_store(place: Place) -> Any:
+    from supervisor.durable.stores.sqlite import SqliteEventStore
+
+    return SqliteEventStore(place.path / "flows.db")
+
+
+def _sqlite_queue(place: Place, clock: Clock, **options: Any) -> Any:
+    from supervisor.durable.queues.sqlite import SqliteWorkQueue
+
+    return SqliteWorkQueue(place.path / "flows.db", clock=clock, **options)
+
+
 STORES = {
     "memory": StoreKind(lambda _: MemoryEventStore(), persists=False),
+    "sqlite": StoreKind(_sqlite_store),
+    "jsonl": StoreKind(lambda place: JsonlEventStore(place.path / "runs")),
     "postgres": StoreKind(_postgres_store),
 }
 QUEUES = {
     "memory": QueueKind(_memory_queue),
+    "sqlite": QueueKind(_sqlite_queue),
     "postgres": QueueKind(_postgres_queue, virtual=False),
 }
 

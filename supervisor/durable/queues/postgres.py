@@ -15,7 +15,7 @@ from supervisor.durable.postgres import PostgresDatabase, Session, Work, as_it_w
 from supervisor.durable.queues.listener import CHANNEL, Listener
 from supervisor.durable.queues.protocol import DeadLetter, Lease, lease_time
 from supervisor.durable.stores.codec import check_run_id
-from supervisor.durable.stores.migrations.postgres import bring_up, verify
+from supervisor.durable.stores.migrations import postgres as migrations
 from supervisor.kernel.arguments import count_or_none
 from supervisor.kernel.arguments import seconds as duration
 from supervisor.kernel.cancellation import CancelToken
@@ -120,7 +120,9 @@ class PostgresWorkQueue:
         if isinstance(dsn, str):
             self._database = PostgresDatabase(dsn, size=_CONNECTIONS)
             try:
-                self._database.run("open the queue", bring_up if migrate else verify, patience=0.0)
+                self._database.run(
+                    "open the queue", migrations.bring_up if migrate else migrations.verify, patience=0.0
+                )
             except BaseException:
                 self._database.close()
                 raise
@@ -196,7 +198,7 @@ class PostgresWorkQueue:
 
     def dead_letters(self) -> list[DeadLetter]:
         """See `WorkQueue.dead_letters`."""
-        query = "SELECT id, run_id, reason, at FROM flow_dead_letters ORDER BY place"
+        query = "SELECT id, run_id, reason, at FROM flow_dead_letters ORDER BY number"
         return [
             DeadLetter(id, run_id, as_it_was(reason), at)
             for id, run_id, reason, at in self._rows("list dead letters", query)

@@ -110,23 +110,32 @@ class Folds:
         """
         if draft.expected != tip:
             raise EventConflict(draft.run_id, draft.expected, tip)
-        return self.advance(self.take(draft.run_id), draft, tip_id)
-
-    def take(self, run_id: str) -> Projection | None:
-        """Take out what is kept of a run; nobody else has it then."""
-        return self._kept.pop(run_id, None)
-
-    def advance(self, projection: Projection | None, draft: Draft, tip_id: str | None = None) -> Projection:
-        """Fold a draft on what was taken, see `extend`. Touches nothing that is kept: it needs no guard."""
-        tip = draft.expected
-        if projection is None or projection.sequence > tip:
-            projection = Projection(draft.run_id)
-        if projection.sequence < tip:
-            projection = self._catch_up(projection, tip)
-        elif tip_id is not None and projection.last_event_id != tip_id:
-            projection = self._catch_up(Projection(draft.run_id), tip)
+        projection = self.at(draft.run_id, tip, tip_id)
         for envelope in draft.envelopes:
             projection.fold(envelope)
+        return projection
+
+    def at(self, run_id: str, tip: int, tip_id: str | None = None) -> Projection:
+        """Take out the projection of a run whose last event has the sequence `tip`; `keep` puts it back.
+
+        Raises InvalidTransition or CorruptHistory for what is no history.
+        """
+        return self.reach(self.take(run_id), run_id, tip, tip_id)
+
+    def take(self, run_id: str) -> Projection | None:
+        """Take out what is kept of a run, wherever it is."""
+        return self._kept.pop(run_id, None)
+
+    def reach(
+        self, projection: Projection | None, run_id: str, tip: int, tip_id: str | None = None
+    ) -> Projection:
+        """Bring what was taken to the tip, see `at`. Touches nothing that is kept, so it needs no guard."""
+        if projection is None or projection.sequence > tip:
+            projection = Projection(run_id)
+        if projection.sequence < tip:
+            projection = self._catch_up(projection, tip)
+        if tip_id is not None and projection.last_event_id != tip_id:
+            projection = self._catch_up(Projection(run_id), tip)
         return projection
 
     def keep(self, projection: Projection) -> None:

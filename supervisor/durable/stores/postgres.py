@@ -17,7 +17,7 @@ from supervisor.durable.projection import Projection, Wakeup
 from supervisor.durable.queues.postgres import PostgresWorkQueue
 from supervisor.durable.snapshot import RunStatus
 from supervisor.durable.stores.codec import Draft, Folds, check_run_id, decode_event, draft
-from supervisor.durable.stores.migrations.postgres import bring_up, verify
+from supervisor.durable.stores.migrations import postgres as migrations
 from supervisor.durable.stores.protocol import DUE_LIMIT, Failure
 from supervisor.kernel.arguments import count, count_or_none, instant
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
@@ -33,16 +33,16 @@ _EVENTS: Final = """
 """
 _CREATE: Final = f"""
 WITH run AS (
-    INSERT INTO flow_runs (run_id, workflow, version, status, sequence, created_at, updated_at)
-    SELECT %(run)s, %(workflow)s, %(version)s, %(status)s, %(sequence)s, %(at)s, %(at)s
+    INSERT INTO flow_runs (run_id, workflow, version, status, sequence, event_id, created_at, updated_at)
+    SELECT %(run)s, %(workflow)s, %(version)s, %(status)s, %(sequence)s, %(event_id)s, %(at)s, %(at)s
     WHERE NOT EXISTS (SELECT FROM flow_events WHERE run_id = %(run)s)
     ON CONFLICT (run_id) DO NOTHING
     RETURNING run_id
 ){_EVENTS}"""
 _EXTEND: Final = f"""
 WITH run AS (
-    UPDATE flow_runs SET status = %(status)s, sequence = %(sequence)s, updated_at = %(at)s
-    WHERE run_id = %(run)s AND sequence = %(expected)s
+    UPDATE flow_runs SET status = %(status)s, sequence = %(sequence)s, event_id = %(event_id)s, updated_at = %(at)s
+    WHERE run_id = %(run)s AND sequence = %(expected)s AND event_id = %(tip_id)s
     RETURNING run_id
 ){_EVENTS}"""
 _TIP: Final = """
@@ -58,7 +58,7 @@ SELECT kind, run_id, subject_id, due_at FROM flow_wakeups
 WHERE due_at <= %s ORDER BY due_at, run_id, subject_id, kind LIMIT %s"""
 _MARK: Final = """
 INSERT INTO flow_failures (run_id, reason, at) VALUES (%s, %s, %s)
-ON CONFLICT (run_id) DO UPDATE SET reason = excluded.reason, at = excluded.at, place = DEFAULT"""
+ON CONFLICT (run_id) DO UPDATE SET reason = excluded.reason, at = excluded.at, number = DEFAULT"""
 
 
 class PostgresEventStore:
@@ -76,7 +76,9 @@ class PostgresEventStore:
         self._folds = Folds(self._events)
         self._queue: PostgresWorkQueue | None = None
         try:
-            self._database.run("open the store", bring_up if migrate else verify, patience=0.0)
+            self._database.run(
+                "open the store", migrations.bring_up if migrate else migrations.verify, patience=0.0
+            )
         except BaseException:
             self._database.close()
             raise
@@ -84,6 +86,10 @@ class PostgresEventStore:
     def __repr__(self) -> str:
         state = " closed" if self._database.closed else ""
         return f"<PostgresEventStore {self._database.name}{state}>"
+
+    def migrate(self) -> list[str]:
+        """Bring the tables up to date; return the names of the migrations that were applied. Raises StoreError."""
+        return self._database.run("apply migrations", migrations.bring_up)
 
     def append(
         self, run_id: str, expected_sequence: int, events: Sequence[FlowEvent], at: datetime
@@ -93,41 +99,64 @@ class PostgresEventStore:
         A StoreError after a lost connection leaves open whether the events were stored: read to find out.
         """
         entry = draft(run_id, expected_sequence, events, at)
-        projection = self._advanced(entry)
+        with self._lock:
+            kept = self._folds.take(entry.run_id)
+        if not self._write(entry, kept):
+            # Not what we knew, and no other writer was faster: the run was made anew behind our back.
+            if not self._write(entry, None):
+                raise StoreError(
+                    f"run {entry.run_id!r} has {entry.expected} events, and flow_runs says otherwise; nothing was "
+                    "written"
+                )
+        return entry.envelopes
+
+    def _write(self, entry: Draft, kept: Projection | None) -> bool:
+        """Write on top of what is known of the run; False if the run does not end with the event it should."""
+        projection, tip_id = self._advanced(entry, kept)
         values = {
             "run": entry.run_id,
             "workflow": held(projection.workflow),
             "version": held(projection.version),
             "status": projection.status.value,
             "expected": entry.expected,
+            "tip_id": tip_id,
             "sequence": entry.sequence,
+            "event_id": projection.last_event_id,
             "at": entry.at,
             "ids": [envelope.event_id for envelope, _ in entry.rows],
             "types": [envelope.event.type for envelope, _ in entry.rows],
             "bodies": [text for _, text in entry.rows],
         }
-        query = _CREATE if entry.expected == 0 else _EXTEND
+        query = (_CREATE if entry.expected == 0 else _EXTEND).encode()
 
         def write(session: Session, again: bool) -> int:
-            return session.execute(query.encode(), values).rowcount
+            return session.execute(query, values).rowcount
 
-        if self._database.run(f"append to run {entry.run_id!r}", write) != len(entry.rows):
-            self._must_be_there(entry)
+        written = self._database.run(f"append to run {entry.run_id!r}", write) == len(entry.rows)
+        if not written and not self._is_there(entry):
+            return False
         with self._lock:
             self._folds.keep(projection)
-        return entry.envelopes
+        return True
 
-    def _advanced(self, entry: Draft) -> Projection:
-        """Return what history says after the draft, if the draft may follow. Asks the database if it has to."""
-        with self._lock:
-            kept = self._folds.take(entry.run_id)
+    def _advanced(self, entry: Draft, kept: Projection | None) -> tuple[Projection, str]:
+        """Return what history says after the draft, if that may follow, and the id of the event before it.
+
+        Asks the database only if what is known is not enough.
+        """
         if (kept.sequence if kept is not None else 0) != entry.expected:
             self._must_follow(entry, kept)
         try:
-            return self._folds.advance(kept, entry)
+            projection = self._folds.reach(kept, entry.run_id, entry.expected)
+            tip_id = projection.last_event_id
+            for envelope in entry.envelopes:
+                projection.fold(envelope)
         except InvalidTransition:
-            self._must_follow(entry, None)  # somebody else may have made it illegal: that is a conflict
+            self._must_follow(
+                entry, None
+            )  # it may be illegal only in our view: then somebody else was faster
             raise
+        return projection, tip_id
 
     def _must_follow(self, entry: Draft, kept: Projection | None) -> None:
         tip, _ = self._tip(entry)
@@ -137,16 +166,14 @@ class PostgresEventStore:
                     self._folds.keep(kept)
             raise EventConflict(entry.run_id, entry.expected, tip)
 
-    def _must_be_there(self, entry: Draft) -> None:
-        """Nothing was written: because somebody else was first, or because we were, and were not told."""
+    def _is_there(self, entry: Draft) -> bool:
+        """Nothing was written: True if we did that before and were not told. EventConflict if somebody else did."""
         tip, ids = self._tip(entry)
         if ids == [envelope.event_id for envelope, _ in entry.rows]:
-            return
+            return True
         if tip != entry.expected:
             raise EventConflict(entry.run_id, entry.expected, tip)
-        raise StoreError(
-            f"run {entry.run_id!r} has {tip} events, and flow_runs says otherwise; nothing was written"
-        )
+        return False
 
     def _tip(self, entry: Draft) -> tuple[int, list[str]]:
         """Return the last sequence of the run, and the ids of the events where the draft wants to be."""
@@ -219,7 +246,7 @@ class PostgresEventStore:
             SELECT run_id FROM flow_runs
             WHERE (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s::text[]))
               AND (%(workflow)s::text IS NULL OR workflow = %(workflow)s)
-            ORDER BY {"place DESC" if newest_first else "run_id"} LIMIT %(limit)s"""
+            ORDER BY {"number DESC" if newest_first else "run_id"} LIMIT %(limit)s"""
         values = {
             "statuses": None if statuses is None else [str(each) for each in statuses],
             "workflow": None if workflow is None else held(workflow),
@@ -245,7 +272,7 @@ class PostgresEventStore:
 
     def failures(self) -> list[Failure]:
         """See `RunDirectory.failures`."""
-        query = "SELECT run_id, reason, at FROM flow_failures ORDER BY place"
+        query = "SELECT run_id, reason, at FROM flow_failures ORDER BY number"
         return [
             Failure(run_id, as_it_was(reason), at)
             for run_id, reason, at in self._rows("list failures", query)
