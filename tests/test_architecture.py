@@ -40,11 +40,17 @@ AGENTS = {
     "split",
     "dispatcher",
     "listener",
+    "workers",
+    "driver",
+    "heart",
+    "due_work",
+    "serving",
 }
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {
     "durable/bell",
     "durable/postgres",
+    "durable/seats",
     "durable/stores/group",
     "durable/stores/sqlite_file",
     "kernel/cancellation",
@@ -69,6 +75,7 @@ FACES = {
     "tasks/handle",
     "tasks/context",
     "tasks/shutdown",
+    "durable/inspection",
 }
 
 # Rule 3. Time, threads and chance come from one place each.
