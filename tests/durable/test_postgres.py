@@ -229,10 +229,8 @@ store.close()
 
 NAMES = [
     "plain",
-    "nul \0 inside \0\0",
     "a literal \\u0000",
-    "\\\0",
-    "\\\\u0000\0",
+    "\\\\u0000",
     "日本 'quoted' \"twice\" %s",
 ]
 
