@@ -34,7 +34,6 @@ from supervisor.flows.lifecycle import (
 from supervisor.flows.status import TICK, Backoff, Tripped, later
 from supervisor.flows.task import Environment, unmark
 from supervisor.flows.trigger import Cron, Every
-from supervisor.flows.worker import Workers
 from supervisor.kernel.backoff import draw_from
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Clock, Lock
@@ -42,6 +41,7 @@ from supervisor.kernel.errors import Canceled, CapacityExceeded
 from supervisor.kernel.inbox import AT_ONCE, Inbox
 from supervisor.kernel.promise import Promise
 from supervisor.kernel.text import error_text, message_text, strip_frames
+from supervisor.kernel.workers import Workers
 from supervisor.tasks.handle import actor_of
 from supervisor.tasks.spec import TaskSpec
 

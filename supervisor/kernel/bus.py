@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from supervisor.kernel.clock import Clock
 from supervisor.kernel.event import Event, EventsDropped, SubscriberFailed, labels, maker
@@ -36,6 +36,19 @@ class Owner(Protocol):
 
 _Entry = tuple[Owner | None, type[Event], datetime, tuple[Any, ...]]  # the values of the fields after `at`
 _Route = tuple[Callable[..., Event], tuple[Mailbox, ...]]  # how to make an event, and who wants it
+
+
+class _Carried:
+    """Stands in the line for the class of a value that is no event."""
+
+    kind = ""  # no label: who asks for some kinds does not get it
+
+
+_CARRIED = cast("type[Event]", _Carried)
+
+
+def _as_it_is(_: int, __: datetime, values: tuple[Any, ...]) -> Any:
+    return values[0]
 
 
 class EventBus:
@@ -81,6 +94,10 @@ class EventBus:
             return
         self._line.append((owner, cls, self._now(), values))
         self._inbox.ring()
+
+    def publish_value(self, value: object) -> None:
+        """Publish a value of another kind, as it is, to those who asked for everything."""
+        self.publish(None, _CARRIED, value)
 
     def publish_now(self, cls: type[Event], *values: object) -> None:
         """Publish from the supervising thread: after all that waits in line, never lost there."""
@@ -132,7 +149,8 @@ class EventBus:
     def _route(self, cls: type[Event]) -> _Route:
         # holds _lock
         wanted = tuple(mailbox for mailbox in self._mailboxes if mailbox.wants(cls))
-        route = self._routes[cls] = (maker(cls), wanted)
+        make = _as_it_is if cls is _CARRIED else maker(cls)
+        route = self._routes[cls] = (make, wanted)
         return route
 
     def _wake_lanes(self) -> None:

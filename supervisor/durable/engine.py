@@ -1,0 +1,428 @@
+"""FlowEngine: starts, drives, signals, cancels and shows durable runs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from supervisor.durable.bell import Bell
+from supervisor.durable.control import Control
+from supervisor.durable.driver import Drive
+from supervisor.durable.errors import (
+    EventConflict,
+    InvalidTransition,
+    NonDeterministic,
+    RunConflict,
+    RunNotFound,
+    StoreError,
+    UnknownStep,
+    UnknownWorkflow,
+)
+from supervisor.durable.history import (
+    Envelope,
+    FlowEvent,
+    RunCreated,
+)
+from supervisor.durable.observers import Observers
+from supervisor.durable.payload import Json, brief, normal, same
+from supervisor.durable.projection import Projection
+from supervisor.durable.queues.protocol import WorkQueue
+from supervisor.durable.runtime import FlowRuntime, RegisteredWorkflow, current_step
+from supervisor.durable.seats import Seat
+from supervisor.durable.snapshot import RunSnapshot, RunStatus
+from supervisor.durable.stores.codec import check_run_id
+from supervisor.durable.stores.memory import MemoryEventStore
+from supervisor.durable.stores.protocol import FlowEventStore
+from supervisor.kernel.arguments import count, instant
+from supervisor.kernel.cancellation import CancelReason, CancelToken
+from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
+from supervisor.kernel.deadlines import Deadlines, own_timer
+from supervisor.kernel.event import Event
+from supervisor.kernel.text import error_text, shown
+from supervisor.kernel.workers import Workers
+
+if TYPE_CHECKING:
+    from supervisor.durable.serving import Serving
+
+__all__ = ["FlowEngine"]
+
+_KEPT = 256  # projections that an engine keeps between drives
+_TOGETHER = 128  # attempts of batches that run at once in one engine
+_UNFINISHED = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLING)
+_CLOSING = 5.0  # seconds for attempts of batches to end when the engine is closed
+
+
+class FlowEngine(Control):
+    """Durable runs of the workflows of a runtime, in a store.
+
+    Any thread may call any method. A call that drives runs steps on the calling thread, those of a batch on
+    threads of the engine. In one process a run is driven by one thread at a time; several processes that drive
+    the same run at once are safe for its history, but may call a step twice: let them share a queue (`submit`,
+    `serve`), whose leases keep them apart.
+    """
+
+    def __init__(
+        self,
+        runtime: FlowRuntime,
+        store: FlowEventStore | None = None,
+        *,
+        queue: WorkQueue | None = None,
+        clock: Clock | None = None,
+        subscribers: Iterable[Callable[[Any], object]] = (),
+        max_replays: int = 1024,
+    ) -> None:
+        """Check the parts. Starts no thread unless there are subscribers.
+
+        store: None for memory.  queue: None for one that lives where the store lives.  clock: for tests.
+        subscribers: callables that get every `Envelope` after its commit, and `StoreFailed`, `RunUnserved`.
+        max_replays: how often one drive may ask a workflow.
+        """
+        if not isinstance(runtime, FlowRuntime):
+            raise TypeError(f"runtime must be a FlowRuntime, got {shown(runtime)}")
+        if store is not None and not callable(getattr(store, "append", None)):
+            raise TypeError(
+                f"store must be a FlowEventStore such as SqliteEventStore(path), got {shown(store)}"
+            )
+        if queue is not None and not callable(getattr(queue, "lease", None)):
+            raise TypeError(f"queue must be a WorkQueue such as MemoryWorkQueue(), got {shown(queue)}")
+        super().__init__(
+            MemoryEventStore() if store is None else store, SYSTEM_CLOCK if clock is None else clock
+        )
+        self.max_replays: int = count(max_replays, "max_replays", 1)
+        self.runtime: FlowRuntime = runtime
+        self.timers: Deadlines = own_timer(self.clock)
+        self.workers: Workers = Workers(self.clock, "durable:step", _TOGETHER)
+        self.scheduled: Bell = Bell(self.clock)  # rings when something was appended that may be due soon
+        self._observers = Observers(self.clock, subscribers)
+        self._lock = self.clock.lock()  # guards the fields below
+        self._kept: OrderedDict[str, Projection] = OrderedDict()
+        self._queue = queue
+        self._catch_up: dict[str, datetime] = {}
+        self._serving: list[Serving] = []
+
+    def __repr__(self) -> str:
+        return f"<FlowEngine of {self.runtime!r} on {shown(self.store)}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def queue(self) -> WorkQueue:
+        """Where runs stand in line for workers."""
+        with self._lock:
+            if self._queue is None:
+                offered = getattr(self.store, "work_queue", None)
+                if callable(offered):
+                    self._queue = offered(self.clock)
+                else:
+                    from supervisor.durable.queues.memory import MemoryWorkQueue
+
+                    self._queue = MemoryWorkQueue(clock=self.clock)
+            return self._queue
+
+    def close(self) -> None:
+        """Let go: nobody may drive any more, who waits for a result is told, subscribers read what is left.
+
+        Store and queue stay open, they were given. Closing twice is the same as once.
+        """
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            serving, self._serving = self._serving, []
+        for each in serving:
+            each.stop()
+        self.seats.close()
+        self.seats.cancel_all(CancelReason.SHUTDOWN)
+        self.ended.ring()
+        self.workers.close(_CLOSING)
+        self._observers.close()
+
+    # Starting
+
+    def start(
+        self, workflow: str | Callable[..., Any], input: Json = None, *, run_id: str | None = None
+    ) -> str:
+        """Create a run and drive it as far as it can go; return its id.
+
+        run_id: None for a new one. With the id of a run of the same workflow, version and input, nothing is
+        created and that run is driven. Runs steps on the calling thread.
+        Raises UnknownWorkflow, InvalidRunId, SerializationError, PayloadTooLarge, RunConflict, and what `drive`
+        raises.
+        """
+        found, data, chosen = self._checked_start(workflow, input, run_id)
+        seat = self._seat(chosen)
+        if seat is None:
+            self._check_same(self.read(chosen), found, data)
+            return chosen
+
+        def check(projection: Projection) -> None:
+            self._check_same(projection, found, data)
+
+        def begin(drive: Drive) -> None:
+            if not drive.projection.exists:
+                drive.add([RunCreated({"name": found.name, "version": found.version}, data)])
+            else:
+                check(drive.projection)
+
+        first = Projection(chosen).keeping_history()
+        if run_id is not None:
+            try:
+                first = self.load(chosen)
+            except RunNotFound:
+                pass
+        self._drive(seat, first, check=check, begin=begin)
+        return chosen
+
+    def submit(
+        self, workflow: str | Callable[..., Any], input: Json = None, *, run_id: str | None = None
+    ) -> str:
+        """Create a run and queue it for a worker; return its id. Like `start`, but drives nothing."""
+        found, data, chosen = self._checked_start(workflow, input, run_id)
+        created = RunCreated({"name": found.name, "version": found.version}, data)
+        try:
+            self.append(chosen, 0, [created], self.clock.now())
+        except EventConflict:
+            projection = self.load(chosen)
+            self._check_same(projection, found, data)
+            if projection.terminal:
+                return chosen
+        self.queue.enqueue(chosen)
+        return chosen
+
+    def _checked_start(
+        self, workflow: str | Callable[..., Any], input: Json, run_id: str | None
+    ) -> tuple[RegisteredWorkflow, Json, str]:
+        found = self.runtime.newest(workflow)
+        chosen = uuid4().hex if run_id is None else check_run_id(run_id)
+        return found, normal(input, "input"), chosen
+
+    def _check_same(self, projection: Projection, found: RegisteredWorkflow, data: Json) -> None:
+        run_id = projection.run_id
+        if (projection.workflow, projection.version) != (found.name, found.version):
+            raise RunConflict(
+                run_id,
+                f"workflow spec differs: the run is of {projection.workflow!r} version {projection.version!r}, "
+                f"and {found.name!r} version {found.version!r} was asked for; choose another run_id",
+            )
+        if not same(projection.input, data):
+            raise RunConflict(
+                run_id,
+                f"workflow input differs: history={brief(projection.input)}; given={brief(data)}; choose another "
+                "run_id",
+            )
+
+    # Driving
+
+    def drive(self, run_id: str, now: datetime | None = None) -> RunSnapshot:
+        """Drive a run as far as it can go and return what it is then.
+
+        now: what counts as due; delays count from the later of it and the clock. It completes no waits.
+        If another thread of this process drives the run, waits for it first; called from a step, it has that
+        thread look once more instead, and returns at once.
+        Raises RunNotFound, what a decider raises, NonDeterministic, InvalidTransition, UnknownWorkflow,
+        UnknownStep, ReplayLimitExceeded, StoreError, and KeyboardInterrupt or SystemExit of a step.
+        """
+        when = None if now is None else instant(now, "now")
+        return self._drive_known(check_run_id(run_id), when).snapshot()
+
+    def drive_leased(self, run_id: str, halted: Callable[[], bool], lease: CancelToken) -> Projection:
+        """Drive a run for a worker: its due waits first. If a thread of this process drives it, that one does.
+
+        halted: asked before an attempt is started.  lease: canceled when somebody else has the run.
+        """
+        with self._lock:
+            ahead = self._catch_up.pop(run_id, None)
+        now = self.clock.now()
+        self.complete_waits(run_id, now if ahead is None else max(now, ahead))
+        return self._drive_known(run_id, ahead, wait=False, halted=halted, lease=lease)
+
+    def catch_up(self, run_id: str, now: datetime) -> None:
+        """Have the next worker that drives the run take a future instant for now."""
+        if now > self.clock.now():
+            with self._lock:
+                self._catch_up[run_id] = now
+
+    def _drive_known(
+        self,
+        run_id: str,
+        now: datetime | None,
+        *,
+        wait: bool = True,
+        halted: Callable[[], bool] | None = None,
+        lease: CancelToken | None = None,
+    ) -> Projection:
+        seat = self._seat(run_id, wait=wait)
+        if seat is None:
+            return self.read(run_id)
+        return self._drive(seat, None, now=now, halted=halted, lease=lease)
+
+    def _seat(self, run_id: str, *, wait: bool = True) -> Seat | None:
+        """Take the seat of a run; None if its driver looks once more instead. Never waits inside a step."""
+        return self.seats.enter(run_id, wait=wait and current_step() is None)
+
+    def _drive(
+        self,
+        seat: Seat,
+        first: Projection | None,
+        *,
+        now: datetime | None = None,
+        halted: Callable[[], bool] | None = None,
+        lease: CancelToken | None = None,
+        check: Callable[[Projection], None] | None = None,
+        begin: Callable[[Drive], None] | None = None,
+    ) -> Projection:
+        """Drive from the seat, and leave it. Marks a run that only a person can help, and takes marks back."""
+        run_id, left = seat.run_id, False
+        try:
+            while True:
+                projection = self.load(run_id) if first is None else first
+                fresh, first = not projection.exists, None
+                drive = Drive(
+                    self,
+                    seat,
+                    projection,
+                    now=now,
+                    halted=self._never if halted is None else halted,
+                    lease=lease,
+                    check=check,
+                )
+                try:
+                    if begin is not None:
+                        begin(drive)
+                        begin = None
+                    projection = drive.run()
+                except (NonDeterministic, InvalidTransition) as error:
+                    self._mark(run_id, error)
+                    raise
+                self._keep(projection)
+                if not fresh:
+                    self.directory.clear_failure(run_id)
+                if left := self.seats.leave(seat):
+                    return projection
+        finally:
+            if not left:
+                self.seats.leave(seat, look_again=False)
+
+    def _never(self) -> bool:
+        return self.closed
+
+    def _mark(self, run_id: str, error: Exception) -> None:
+        try:
+            self.directory.mark_failure(run_id, error_text(error), self.clock.now())
+        except StoreError:  # the error itself is raised all the same
+            return
+
+    # For drives, workers and schedulers
+
+    def load(self, run_id: str) -> Projection:
+        """Return the history of a run as it is stored now. Raises RunNotFound."""
+        projection = self._take(run_id) or Projection(run_id).keeping_history()
+        for envelope in self.store.read(run_id, projection.sequence):
+            projection.fold(envelope)
+        return projection
+
+    def append(self, run_id: str, expected: int, events: list[FlowEvent], at: datetime) -> list[Envelope]:
+        """Append events, publish them, and wake whom they concern."""
+        if not self._observers.active:
+            stored = self.store.append(run_id, expected, events, at)
+        else:
+            with self._observers.order(run_id):
+                stored = self.store.append(run_id, expected, events, at)
+                self._observers.publish(stored)
+        last = events[-1].type
+        if last in _LAST:
+            self.ended.ring()
+        elif last in _SCHEDULING:
+            self.scheduled.ring()
+        return stored
+
+    def tell(self, cls: type[Event], *values: object) -> None:
+        """Publish a diagnosis to the subscribers."""
+        self._observers.tell(cls, *values)
+
+    def mark(self, run_id: str, reason: str) -> None:
+        """Mark a run for a person."""
+        self.directory.mark_failure(run_id, reason, self.clock.now())
+
+    def notice_cancellation(self, run_id: str) -> None:
+        """Cancel the attempts of a run here if another process asked it to end."""
+        projection = self.read(run_id)
+        if projection.cancellation is not None and not projection.terminal:
+            self.seats.cancel(run_id, projection.cancel_requested_seq)
+        elif projection.terminal:
+            self.seats.cancel(run_id, projection.sequence)
+
+    def _take(self, run_id: str) -> Projection | None:
+        with self._lock:
+            return self._kept.pop(run_id, None)
+
+    def _keep(self, projection: Projection) -> None:
+        if projection.terminal:
+            return
+        with self._lock:
+            self._kept[projection.run_id] = projection
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+
+    def go_on(self, run_id: str) -> None:
+        """Drive a run to which something was added, unless others have to: who drives it already, the worker
+        of any process that holds its lease, or one that knows its workflow.
+        """
+        seat = self._seat(run_id, wait=False)
+        if seat is None:
+            return
+        if self.queue.leased(run_id):
+            self.seats.leave(seat, look_again=False)
+            self.queue.enqueue(run_id)  # once more after this lease
+            return
+        try:
+            self._drive(seat, None)
+        except (UnknownWorkflow, UnknownStep):
+            self.queue.enqueue(run_id)
+
+    # Workers
+
+    def recover(self) -> list[str]:
+        """Queue every run that is neither ended nor waiting, and return their ids.
+
+        For the start of a process: a run that a killed process left in the middle goes on.
+        """
+        found = self.directory.find_runs(_UNFINISHED)
+        queue = self.queue
+        for run_id in found:
+            queue.enqueue(run_id)
+        return found
+
+    def serve(
+        self,
+        workers: int = 4,
+        poll: float | timedelta = 1.0,
+        lease_seconds: float | timedelta = 30.0,
+        *,
+        grace: float | timedelta = 30.0,
+    ) -> Serving:
+        """Return a context manager that runs a scheduler and workers as supervised tasks; recovers first.
+
+        workers: threads that drive runs.  poll: seconds after which they look by themselves, for what other
+        processes left.  lease_seconds: after which a run of a worker that is gone is taken over.  grace: seconds
+        for steps to end when the block is left; then their tokens are canceled.
+        """
+        from supervisor.durable.serving import Serving
+
+        made = Serving(self, workers, poll, lease_seconds, grace)
+        with self._lock:
+            if self.closed:
+                raise StoreError("the engine is closed; make a new one")
+            self._serving = [each for each in self._serving if not each.stopped] + [made]
+        return made
+
+
+_LAST = {"run_completed", "run_failed", "run_retry_exhausted", "run_cancelled"}
+_SCHEDULING = {"wait_created", "step_retrying"}

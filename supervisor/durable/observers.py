@@ -1,0 +1,74 @@
+"""The way of envelopes and diagnoses to subscribers: after the commit, on a delivery thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from supervisor.durable.history import Envelope, event_from_dict
+from supervisor.durable.payload import normal
+from supervisor.kernel.arguments import callable_name
+from supervisor.kernel.bus import EventBus
+from supervisor.kernel.clock import Clock, Lock
+from supervisor.kernel.event import Event
+from supervisor.kernel.inbox import Inbox
+from supervisor.kernel.text import shown
+
+__all__ = ["Observers"]
+
+_CAPACITY = 4096  # events that may wait for one subscriber
+_ORDERS = 64  # locks; runs that share one append one after the other
+_DRAIN = 5.0  # seconds for subscribers to read what is queued at the end
+
+
+class Observers:
+    """The subscribers of one engine. Whoever publishes hands on; nobody waits for a subscriber."""
+
+    def __init__(self, clock: Clock, subscribers: Iterable[Callable[[Any], object]]) -> None:
+        found = list(subscribers)
+        for each in found:
+            if not callable(each):
+                raise TypeError(f"a subscriber must be callable, got {shown(each)}")
+        # What is stored of one run in some order is published in that order; a run always has the same lock.
+        self._orders = [clock.lock() for _ in range(_ORDERS)]
+        self._bus: EventBus | None = None
+        if found:
+            bus = self._bus = EventBus(
+                clock, Inbox(clock), name="durable", capacity=_CAPACITY, subscriber_capacity=_CAPACITY
+            )
+            for each in found:
+                attached = getattr(each, "attached", None)
+                if callable(attached):
+                    attached(clock)
+                bus.subscribe(each, kinds=None, name=callable_name(each), capacity=None)
+            bus.start()
+
+    @property
+    def active(self) -> bool:
+        """Somebody subscribes."""
+        return self._bus is not None
+
+    def order(self, run_id: str) -> Lock:
+        """Return the lock to hold from an append to its publication."""
+        return self._orders[hash(run_id) % _ORDERS]
+
+    def publish(self, envelopes: list[Envelope]) -> None:
+        """Hand on what was appended, as copies."""
+        if self._bus is None:
+            return
+        for each in envelopes:
+            event = event_from_dict(normal(each.event.to_dict(), "event"))
+            self._bus.publish_value(replace(each, event=event))
+        self._bus.pump()
+
+    def tell(self, cls: type[Event], *values: object) -> None:
+        """Publish a diagnosis.  values: its fields after `seq` and `at`, in order."""
+        if self._bus is not None:
+            self._bus.publish(None, cls, *values)
+            self._bus.pump()
+
+    def close(self) -> None:
+        """Deliver what is queued, then end the delivery thread."""
+        if self._bus is not None:
+            self._bus.close(_DRAIN)
