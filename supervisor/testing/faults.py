@@ -14,7 +14,7 @@ __all__ = ["FaultyStore", "InjectedFault"]
 _EVENTS = 2  # place of the events among the arguments of `append(run_id, expected_sequence, events, at)`
 
 
-class InjectedFault(StoreError):
+class InjectedFault(StoreError):  # noqa: N818
     """A fault that a test ordered: to whoever calls the store, its storage has failed."""
 
 
