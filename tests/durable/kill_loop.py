@@ -24,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -554,12 +555,16 @@ def judge_run(history: list[Envelope], lines: list[dict[str, Any]], verdict: Ver
 
 def _overlap(lines: list[dict[str, Any]]) -> bool:
     """Whether two processes were in one body at once, as far as both came to its end."""
-    spans = []
+    spans: list[tuple[int, int]] = []
     for start in (line for line in lines if line["what"] == "start"):
-        ends = [line["at"] for line in lines if line["what"] == "end" and line["pid"] == start["pid"]]
-        spans += [(start["at"], min(end for end in ends if end > start["at"]))] if ends else []
-    spans.sort()
-    return any(later[0] < earlier[1] for earlier, later in zip(spans, spans[1:], strict=False))
+        ends = [
+            line["at"]
+            for line in lines
+            if line["what"] == "end" and line["pid"] == start["pid"] and line["at"] > start["at"]
+        ]
+        if ends:
+            spans.append((start["at"], min(ends)))
+    return any(later[0] < earlier[1] for earlier, later in pairwise(sorted(spans)))
 
 
 def main() -> int:
