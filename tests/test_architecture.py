@@ -39,10 +39,18 @@ AGENTS = {
     "deadlines",
     "split",
     "dispatcher",
+    "listener",
+    "workers",
+    "driver",
+    "heart",
+    "due_work",
+    "serving",
 }
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {
     "durable/bell",
+    "durable/postgres",
+    "durable/seats",
     "durable/stores/group",
     "durable/stores/sqlite_file",
     "kernel/cancellation",
@@ -61,11 +69,13 @@ FACES = {
     "cli/demo_tasks",
     "cli/run_flows",
     "durable/queues/memory",
+    "durable/queues/postgres",
     "durable/queues/sqlite",
     "flows/task",
     "tasks/handle",
     "tasks/context",
     "tasks/shutdown",
+    "durable/inspection",
 }
 
 # Rule 3. Time, threads and chance come from one place each.
@@ -90,7 +100,7 @@ OWNERS = {
     "subscribers/prometheus": "prometheus_client",
     "subscribers/otel": "opentelemetry",
     "subscribers/otel_flows": "opentelemetry",
-    "durable/stores/postgres": "psycopg",
+    "durable/postgres": "psycopg",
 }
 
 # Calls that may stand alone at the top of a module.

@@ -35,13 +35,45 @@ _ID_LIMIT = 500  # characters
 
 
 def checked_id(value: object, field: str) -> str:
-    """Return an id or a name: text that is not blank, has no control characters, and is not endless."""
+    """Return an id or a name: text that is not blank, can be printed, and is not endless."""
     found = text(value, field)
-    if not found.strip() or len(found) > _ID_LIMIT or any(ord(each) < 32 for each in found):
+    if len(found) > _ID_LIMIT or not found.isprintable() or found.isspace():
         raise ValueError(
-            f"{field} must be text of 1 to {_ID_LIMIT} characters without control characters, got {shown(value)}"
+            f"{field} must be text of 1 to {_ID_LIMIT} characters that can be printed, got {shown(value)}"
         )
     return found
+
+
+class Sight:
+    """A history, as long as the decision lasts that looks at it."""
+
+    __slots__ = ("_projection",)
+
+    def __init__(self, projection: Projection) -> None:
+        self._projection: Projection | None = projection
+
+    def look(self) -> Projection:
+        """Return the history. Raises RuntimeError once the decision is over."""
+        if self._projection is None:
+            raise RuntimeError(
+                "this context belongs to a decision that is over; steps get their data as input, and a workflow "
+                "must not keep its context"
+            )
+        return self._projection
+
+    def end(self) -> None:
+        """The decision is made."""
+        self._projection = None
+
+
+def scheduled(
+    names: Callable[[object], str], step_id: str, step: object, input: object, retry: object
+) -> ScheduleStep:
+    """Return the command for a step, with everything checked."""
+    checked = checked_id(step_id, "step_id")
+    if not isinstance(retry, RetryPolicy):
+        raise TypeError(f"retry of step {checked!r} must be a RetryPolicy, got {shown(retry)}")
+    return ScheduleStep(checked, names(step), normal(input, f"input of step {checked!r}"), retry)
 
 
 class WorkflowContext:
@@ -54,75 +86,62 @@ class WorkflowContext:
     `complete`, `fail` or `cancel`. The other readers serve both.
     """
 
-    __slots__ = ("_names", "_over", "_projection")
+    __slots__ = ("_names", "_sight")
 
-    def __init__(self, projection: Projection, names: Callable[[object], str]) -> None:
-        self._projection = projection
+    def __init__(self, sight: Sight, names: Callable[[object], str]) -> None:
+        self._sight = sight
         self._names = names  # the name of a step, given as a function or a name
-        self._over = False
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of run {self._projection.run_id!r} at {self._projection.sequence}>"
-
-    def end(self) -> None:
-        """The decision is made; for the engine."""
-        self._over = True
-
-    def _look(self) -> Projection:
-        if self._over:
-            raise RuntimeError(
-                "this context belongs to a decision that is over; steps get their data as input, and a workflow "
-                "must not keep its context"
-            )
-        return self._projection
+        return f"<{type(self).__name__} of {self.run_id!r}>"
 
     # Readers
 
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        return self._look().run_id
+        return self._sight.look().run_id
 
     @property
     def input(self) -> Json:
         """What the run was started with."""
-        return copied(self._look().input)
+        return copied(self._sight.look().input)
 
     @property
     def history(self) -> list[Envelope]:
         """The events so far, in order. Those of the decision that is being made are not among them."""
-        return list(self._look().history or ())
+        return list(self._sight.look().history or ())
 
     @property
     def logical_time(self) -> datetime:
         """The time of history, UTC: the same whenever the decision is made again."""
-        found = self._look().updated_at
+        found = self._sight.look().updated_at
         assert found is not None
         return found
 
     @property
     def cancellation_request(self) -> CancellationRequest | None:
         """The request to end, with its `reason`; None when there is none."""
-        return self._look().cancellation
+        return self._sight.look().cancellation
 
     def step_output(self, step_id: str) -> Json:
         """Return what a completed step returned; None if it has not completed."""
-        step = self._look().steps.get(step_id)
+        step = self._sight.look().steps.get(step_id)
         return None if step is None else copied(step.output)
 
     def step_completed(self, step_id: str) -> bool:
         """Return whether a step has completed."""
-        step = self._look().steps.get(step_id)
+        step = self._sight.look().steps.get(step_id)
         return step is not None and step.status is StepStatus.COMPLETED
 
     def step_failed(self, step_id: str) -> str | None:
         """Return the text of the final failure of a step; None if it has none (yet)."""
-        step = self._look().steps.get(step_id)
+        step = self._sight.look().steps.get(step_id)
         return step.error if step is not None and step.status is StepStatus.FAILED else None
 
     def wait_completed(self, wait_id: str) -> bool:
         """Return whether a wait, for an instant or for a signal, is over."""
-        wait = self._look().waits.get(wait_id)
+        wait = self._sight.look().waits.get(wait_id)
         return wait is not None and wait.status is WaitStatus.COMPLETED
 
     def signal(self, name: str) -> Json:
@@ -130,7 +149,7 @@ class WorkflowContext:
 
         That is the one that the latest wait for this name took; before any wait took one, the oldest that came.
         """
-        projection = self._look()
+        projection = self._sight.look()
         taken = [
             wait
             for wait in projection.waits.values()
@@ -146,7 +165,7 @@ class WorkflowContext:
 
         Source: RFC 9562, version 5, in the namespace of OIDs.
         """
-        run_id, label = self._look().run_id, text(name, "name")
+        run_id, label = self._sight.look().run_id, text(name, "name")
         lengths = len(run_id.encode()), len(label.encode())
         return str(uuid5(NAMESPACE_OID, f"a3s.flow.workflow.v1/{lengths[0]}/{run_id}{lengths[1]}{label}"))
 
@@ -160,7 +179,8 @@ class WorkflowContext:
         self, step_id: str, step: StepReference, input: Json, retry: RetryPolicy
     ) -> Command:
         """Ask for a step with a retry policy of its own."""
-        return self._scheduled(step_id, step, input, retry)
+        self._sight.look()
+        return scheduled(self._names, step_id, step, input, retry)
 
     def schedule_steps(self, steps: Iterable[Command]) -> Command:
         """Ask for several steps at once, each made by `schedule_step` or `schedule_step_with_retry`."""
@@ -195,13 +215,6 @@ class WorkflowContext:
     def cancel(self) -> Command:
         """End a run that was asked to end, after its clean-up."""
         return Cancel()
-
-    def _scheduled(self, step_id: str, step: object, input: object, retry: object) -> ScheduleStep:
-        self._look()
-        checked = checked_id(step_id, "step_id")
-        if not isinstance(retry, RetryPolicy):
-            raise TypeError(f"retry of step {checked!r} must be a RetryPolicy, got {shown(retry)}")
-        return ScheduleStep(checked, self._names(step), normal(input, f"input of step {checked!r}"), retry)
 
     # The straight-line form; a decider can't wait
 

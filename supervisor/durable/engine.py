@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from supervisor.durable.bell import Bell
-from supervisor.durable.context import checked_id
-from supervisor.durable.decision import due, resumption
-from supervisor.durable.directory import directory_of
+from supervisor.durable.control import Control
 from supervisor.durable.driver import Drive
 from supervisor.durable.errors import (
     EventConflict,
     InvalidTransition,
     NonDeterministic,
     RunConflict,
-    RunFailed,
     RunNotFound,
-    RunTerminal,
-    SignalConflict,
     StoreError,
     UnknownStep,
     UnknownWorkflow,
@@ -29,27 +24,22 @@ from supervisor.durable.errors import (
 from supervisor.durable.history import (
     Envelope,
     FlowEvent,
-    RunCancellationRequested,
-    RunCancelled,
     RunCreated,
-    SignalReceived,
-    WaitCompleted,
 )
 from supervisor.durable.observers import Observers
-from supervisor.durable.payload import Json, brief, copied, normal, same
-from supervisor.durable.projection import Projection, Wakeup
+from supervisor.durable.payload import Json, brief, normal, same
+from supervisor.durable.projection import Projection
 from supervisor.durable.queues.protocol import WorkQueue
 from supervisor.durable.runtime import FlowRuntime, RegisteredWorkflow, current_step
-from supervisor.durable.seats import Seat, Seats
+from supervisor.durable.seats import Seat
 from supervisor.durable.snapshot import RunSnapshot, RunStatus
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.memory import MemoryEventStore
-from supervisor.durable.stores.protocol import DUE_LIMIT, Failure, FlowEventStore
-from supervisor.kernel.arguments import count, instant, patience
+from supervisor.durable.stores.protocol import FlowEventStore
+from supervisor.kernel.arguments import count, instant
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.kernel.deadlines import Deadlines, own_timer
-from supervisor.kernel.errors import Canceled, ReentrantCall
 from supervisor.kernel.event import Event
 from supervisor.kernel.text import error_text, shown
 from supervisor.kernel.workers import Workers
@@ -61,12 +51,11 @@ __all__ = ["FlowEngine"]
 
 _KEPT = 256  # projections that an engine keeps between drives
 _TOGETHER = 128  # attempts of batches that run at once in one engine
-_FIRST_LOOK, _LAST_LOOK = 0.02, 0.5  # seconds between two looks of `result` at the store
 _UNFINISHED = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLING)
 _CLOSING = 5.0  # seconds for attempts of batches to end when the engine is closed
 
 
-class FlowEngine:
+class FlowEngine(Control):
     """Durable runs of the workflows of a runtime, in a store.
 
     Any thread may call any method. A call that drives runs steps on the calling thread, those of a batch on
@@ -99,15 +88,13 @@ class FlowEngine:
             )
         if queue is not None and not callable(getattr(queue, "lease", None)):
             raise TypeError(f"queue must be a WorkQueue such as MemoryWorkQueue(), got {shown(queue)}")
+        super().__init__(
+            MemoryEventStore() if store is None else store, SYSTEM_CLOCK if clock is None else clock
+        )
         self.max_replays: int = count(max_replays, "max_replays", 1)
         self.runtime: FlowRuntime = runtime
-        self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
-        self.store: FlowEventStore = MemoryEventStore() if store is None else store
-        self.directory = directory_of(self.store)
-        self.seats: Seats = Seats(self.clock)
         self.timers: Deadlines = own_timer(self.clock)
         self.workers: Workers = Workers(self.clock, "durable:step", _TOGETHER)
-        self.ended: Bell = Bell(self.clock)  # rings when a run has ended here
         self.scheduled: Bell = Bell(self.clock)  # rings when something was appended that may be due soon
         self._observers = Observers(self.clock, subscribers)
         self._lock = self.clock.lock()  # guards the fields below
@@ -115,7 +102,6 @@ class FlowEngine:
         self._queue = queue
         self._catch_up: dict[str, datetime] = {}
         self._serving: list[Serving] = []
-        self._closed = False
 
     def __repr__(self) -> str:
         return f"<FlowEngine of {self.runtime!r} on {shown(self.store)}>"
@@ -146,9 +132,9 @@ class FlowEngine:
         Store and queue stay open, they were given. Closing twice is the same as once.
         """
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             serving, self._serving = self._serving, []
         for each in serving:
             each.stop()
@@ -173,7 +159,7 @@ class FlowEngine:
         found, data, chosen = self._checked_start(workflow, input, run_id)
         seat = self._seat(chosen)
         if seat is None:
-            self._check_same(self._projection(chosen), found, data)
+            self._check_same(self.read(chosen), found, data)
             return chosen
 
         def check(projection: Projection) -> None:
@@ -254,7 +240,7 @@ class FlowEngine:
         with self._lock:
             ahead = self._catch_up.pop(run_id, None)
         now = self.clock.now()
-        self._complete_waits(run_id, now if ahead is None else max(now, ahead))
+        self.complete_waits(run_id, now if ahead is None else max(now, ahead))
         return self._drive_known(run_id, ahead, wait=False, halted=halted, lease=lease)
 
     def catch_up(self, run_id: str, now: datetime) -> None:
@@ -274,7 +260,7 @@ class FlowEngine:
     ) -> Projection:
         seat = self._seat(run_id, wait=wait)
         if seat is None:
-            return self._projection(run_id)
+            return self.read(run_id)
         return self._drive(seat, None, now=now, halted=halted, lease=lease)
 
     def _seat(self, run_id: str, *, wait: bool = True) -> Seat | None:
@@ -325,7 +311,7 @@ class FlowEngine:
                 self.seats.leave(seat, look_again=False)
 
     def _never(self) -> bool:
-        return self._closed
+        return self.closed
 
     def _mark(self, run_id: str, error: Exception) -> None:
         try:
@@ -344,11 +330,10 @@ class FlowEngine:
 
     def append(self, run_id: str, expected: int, events: list[FlowEvent], at: datetime) -> list[Envelope]:
         """Append events, publish them, and wake whom they concern."""
-        order = self._observers.order
-        if order is None:
+        if not self._observers.active:
             stored = self.store.append(run_id, expected, events, at)
         else:
-            with order:
+            with self._observers.order(run_id):
                 stored = self.store.append(run_id, expected, events, at)
                 self._observers.publish(stored)
         last = events[-1].type
@@ -368,7 +353,7 @@ class FlowEngine:
 
     def notice_cancellation(self, run_id: str) -> None:
         """Cancel the attempts of a run here if another process asked it to end."""
-        projection = self._projection(run_id)
+        projection = self.read(run_id)
         if projection.cancellation is not None and not projection.terminal:
             self.seats.cancel(run_id, projection.cancel_requested_seq)
         elif projection.terminal:
@@ -386,200 +371,21 @@ class FlowEngine:
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
 
-    def _projection(self, run_id: str) -> Projection:
-        """Return the history of a run, for reading only."""
-        return Projection.of(run_id, self.store.read(check_run_id(run_id)))
-
-    def _commit(self, run_id: str, decide: Callable[[Projection], list[FlowEvent]]) -> Projection:
-        """Append what `decide` makes of the history, whoever else appends meanwhile; return what it says then."""
-        check_run_id(run_id)
-        while True:
-            projection = self._projection(run_id)
-            events = decide(projection)
-            if not events:
-                return projection
-            try:
-                stored = self.append(run_id, projection.sequence, events, self.clock.now())
-            except EventConflict:
-                continue
-            for envelope in stored:
-                projection.fold(envelope)
-            return projection
-
-    def _go_on(self, run_id: str) -> None:
-        """Drive a run to which something was added; leave it to others if this process does not know it."""
+    def go_on(self, run_id: str) -> None:
+        """Drive a run to which something was added, unless others have to: who drives it already, the worker
+        of any process that holds its lease, or one that knows its workflow.
+        """
+        seat = self._seat(run_id, wait=False)
+        if seat is None:
+            return
+        if self.queue.leased(run_id):
+            self.seats.leave(seat, look_again=False)
+            self.queue.enqueue(run_id)  # once more after this lease
+            return
         try:
-            self._drive_known(run_id, None, wait=False)
+            self._drive(seat, None)
         except (UnknownWorkflow, UnknownStep):
             self.queue.enqueue(run_id)
-
-    # Waits, signals, cancellation
-
-    def resume_wait(self, run_id: str, wait_id: str) -> RunSnapshot:
-        """Complete a wait that is due by the clock, and drive.
-
-        A run that has ended is left as it is; a wait that was completed before is only driven on.
-        Raises RunNotFound, RunTerminal, InvalidTransition for an unknown wait or one that is not due.
-        """
-        now = self.clock.now()
-        projection = self._commit(run_id, lambda found: resumption(found, wait_id, now))
-        if not projection.terminal:
-            self._go_on(run_id)
-        return self.snapshot(run_id)
-
-    def resume_scheduled_run(self, run_id: str, now: datetime) -> list[Wakeup]:
-        """Complete the waits of a run that are due at `now`, and drive it; return what was due.
-
-        A `now` in the future completes timers early, as a catch-up does. Raises RunNotFound and what `drive` raises.
-        """
-        when = instant(now, "now")
-        found = self._complete_waits(run_id, when)
-        if found:
-            self._drive_known(run_id, when)
-        return found
-
-    def _complete_waits(self, run_id: str, now: datetime) -> list[Wakeup]:
-        found: list[Wakeup] = []
-
-        def complete(projection: Projection) -> list[FlowEvent]:
-            found[:] = due(projection, now)
-            return [WaitCompleted(each.subject_id) for each in found if each.kind == "wait"]
-
-        self._commit(run_id, complete)
-        return found
-
-    def signal(self, run_id: str, name: str, payload: Json = None, signal_id: str | None = None) -> None:
-        """Send a signal to a run: the oldest wait for its name gets it, or it is kept for the next; drives.
-
-        signal_id: the same id with the same name and payload is the same signal, whose second sending does
-        nothing. None: a new one. Raises RunNotFound, RunTerminal, SignalConflict, SerializationError.
-        """
-        label, data = checked_id(name, "name"), normal(payload, "payload")
-        chosen = uuid4().hex if signal_id is None else checked_id(signal_id, "signal_id")
-
-        def receive(projection: Projection) -> list[FlowEvent]:
-            before = projection.signals.get(chosen)
-            if before is not None:
-                if before.name != label or not same(before.payload, data):
-                    raise SignalConflict(run_id, chosen)
-                return []
-            if projection.terminal:
-                raise RunTerminal(run_id, projection.status)
-            return [SignalReceived({"signal_id": chosen, "name": label, "payload": data})]
-
-        if not self._commit(run_id, receive).terminal:
-            self._go_on(run_id)
-
-    def cancel(self, run_id: str, reason: str | None = None) -> None:
-        """Ask a run to end: its open steps and waits are cancelled, its workflow may clean up; drives.
-
-        A second time with the same reason does nothing. Raises RunNotFound, RunTerminal, RunConflict for another
-        reason.
-        """
-        why = None if reason is None else str(normal(reason, "reason"))
-
-        def request(projection: Projection) -> list[FlowEvent]:
-            if projection.terminal:
-                raise RunTerminal(run_id, projection.status)
-            before = projection.cancellation
-            if before is None:
-                return [RunCancellationRequested({} if why is None else {"reason": why})]
-            if before.reason != why:
-                raise RunConflict(run_id, f"it was asked to end before, with the reason {before.reason!r}")
-            return []
-
-        projection = self._commit(run_id, request)
-        self.seats.cancel(run_id, projection.cancel_requested_seq)
-        self._go_on(run_id)
-
-    def force_cancel(self, run_id: str, reason: str | None = None) -> None:
-        """End a run at once, without clean-up. Raises RunNotFound, RunTerminal."""
-        why = None if reason is None else str(normal(reason, "reason"))
-
-        def end(projection: Projection) -> list[FlowEvent]:
-            if projection.terminal:
-                raise RunTerminal(run_id, projection.status)
-            return [RunCancelled(why)]
-
-        projection = self._commit(run_id, end)
-        self.seats.cancel(run_id, projection.sequence)
-
-    # Looking
-
-    def result(self, run_id: str, timeout: float | timedelta | None = None) -> Any:
-        """Wait until a run has ended and return its output. Drives nothing.
-
-        timeout: seconds; None for as long as it takes, 0 looks once. Ends of runs are seen at once if they happen
-        in this process, else within half a second.
-        Raises RunFailed, Canceled for a run that was cancelled, TimeoutError, RunNotFound, StoreError once the
-        engine is closed, ReentrantCall when a step waits for its own run.
-        """
-        limit = patience(timeout, "timeout")
-        step = current_step()
-        if step is not None and step.run_id == run_id:
-            raise ReentrantCall(
-                f"step {step.step_id!r} would wait for its own run {run_id!r}; return, and let the workflow go on"
-            )
-        end = None if limit is None else self.clock.monotonic() + limit
-        pause, projection = _FIRST_LOOK, self._projection(run_id)
-        token = None if step is None else step.token
-        while True:
-            ticket = self.ended.ticket()
-            for envelope in self.store.read(run_id, projection.sequence):
-                projection.fold(envelope)
-            if projection.terminal:
-                return _result(projection)
-            left = None if end is None else end - self.clock.monotonic()
-            if left is not None and left <= 0.0:
-                raise TimeoutError(f"run {run_id!r} is {projection.status} after {limit:g} s")
-            if self._closed:
-                raise StoreError(f"the engine was closed while run {run_id!r} was {projection.status}")
-            if token is not None:
-                token.check()
-            self.ended.wait(ticket, pause if left is None else min(pause, left), token)
-            pause = min(2 * pause, _LAST_LOOK)
-
-    def snapshot(self, run_id: str) -> RunSnapshot:
-        """Return what a run is now. Raises RunNotFound."""
-        return self._projection(run_id).snapshot()
-
-    def history(self, run_id: str) -> list[Envelope]:
-        """Return the events of a run, in order. Raises RunNotFound."""
-        return self.store.read(check_run_id(run_id))
-
-    def list_runs(
-        self,
-        status: RunStatus | str | None = None,
-        workflow: str | None = None,
-        limit: int | None = 100,
-        *,
-        newest_first: bool = False,
-    ) -> list[RunSnapshot]:
-        """Return runs by id, or by age with the newest first.
-
-        status, workflow: only those.  limit: at most so many; None for all.
-        """
-        wanted = None if status is None else (RunStatus(status),)
-        most = None if limit is None else count(limit, "limit", 1)
-        return [
-            self.snapshot(each) for each in self.directory.find_runs(wanted, workflow, most, newest_first)
-        ]
-
-    def failures(self) -> list[Failure]:
-        """Return the runs that wait for a person, oldest first: `run_id`, `reason`, `at`.
-
-        A run is marked when its workflow and its history disagree, or when it could not be delivered to a worker
-        again and again. The mark goes when the run is driven well.
-        """
-        return self.directory.failures()
-
-    def list_due_wakeups(self, now: datetime, limit: int = DUE_LIMIT) -> list[Wakeup]:
-        """Return waits and retries that are due at `now`, by due time, then run and subject."""
-        return self.store.list_due_wakeups(instant(now, "now"), limit)
-
-    def next_wakeup(self) -> datetime | None:
-        """Return when the next wait or retry of any run is due, UTC; None if none is open."""
-        return self.store.next_scheduled_wakeup()
 
     # Workers
 
@@ -612,7 +418,7 @@ class FlowEngine:
 
         made = Serving(self, workers, poll, lease_seconds, grace)
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise StoreError("the engine is closed; make a new one")
             self._serving = [each for each in self._serving if not each.stopped] + [made]
         return made
@@ -620,12 +426,3 @@ class FlowEngine:
 
 _LAST = {"run_completed", "run_failed", "run_retry_exhausted", "run_cancelled"}
 _SCHEDULING = {"wait_created", "step_retrying"}
-
-
-def _result(projection: Projection) -> Json:
-    if projection.status is RunStatus.COMPLETED:
-        return copied(projection.output)
-    if projection.status is RunStatus.FAILED:
-        raise RunFailed(projection.run_id, projection.error or "")
-    reason = projection.cancellation.reason if projection.cancellation is not None else None
-    raise Canceled(reason if reason is not None else f"run {projection.run_id!r} was cancelled")

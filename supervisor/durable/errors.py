@@ -163,7 +163,10 @@ class SerializationError(FlowError, ValueError):
 
 
 class PayloadTooLarge(FlowError, ValueError):
-    """One event would be larger than the limit.  size, limit: bytes of its JSON text."""
+    """One event would be larger than the limit.
+
+    size, limit: bytes of its JSON text; of a value too large to be written out, `size` is what it takes at least.
+    """
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         self.what = what

@@ -20,6 +20,7 @@ from supervisor.kernel.text import shown
 
 __all__ = [
     "FORMAT_VERSION",
+    "LONGEST_NAME",
     "Envelope",
     "FlowEvent",
     "RunCancellationRequested",
@@ -42,10 +43,12 @@ __all__ = [
     "WaitCompleted",
     "WaitCreated",
     "check_event",
+    "check_form",
     "event_from_dict",
 ]
 
 FORMAT_VERSION = 1
+LONGEST_NAME = 500  # characters of an id or a name: what the index of any database holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +59,14 @@ class FlowEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form: `type` first, then the fields in order."""
-        cls = type(self)
-        found: dict[str, Any] = {"type": cls.type}
-        for name in _NAMES[cls]:
+        shape = _SHAPES[type(self)]
+        found: dict[str, Any] = {"type": shape.label}
+        for name, convert in shape.writers:
             value = getattr(self, name)
-            if value is not None or name in _REQUIRED[cls]:
+            if convert is not None and value is not None:
+                value = convert(value)
+            if value is not None or name in shape.required:
                 found[name] = value
-        for name, convert in _WRITERS.get(cls, ()):
-            if name in found:
-                found[name] = convert(found[name])
         return found
 
     @classmethod
@@ -72,7 +74,7 @@ class FlowEvent:
         """Return the event of a JSON form. Raises SerializationError for what is none of this class."""
         found = event_from_dict(data)
         if not isinstance(found, cls):
-            raise SerializationError("event", f"must be of type {cls.type!r}, got {shown(data.get('type'))}")
+            raise SerializationError("event", f"must be of type {cls.type!r}, got {found.type!r}")
         return found
 
 
@@ -150,8 +152,12 @@ class StepCreated(FlowEvent):
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
-        if isinstance(self.retry, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            object.__setattr__(self, "retry", RetryPolicy.from_dict(self.retry))
+        retry: object = self.retry
+        if isinstance(retry, RetryPolicy):
+            return
+        if not isinstance(retry, Mapping):
+            raise TypeError(f"retry must be a RetryPolicy, got {shown(retry)}; RetryPolicy.default() is one")
+        object.__setattr__(self, "retry", RetryPolicy.from_dict(cast("Mapping[str, Any]", retry)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +288,88 @@ def _instant(value: object, name: str) -> datetime:
     return read_instant(value) if isinstance(value, str) else instant(value, name)
 
 
-_CLASSES: dict[str, type[FlowEvent]] = {
-    each.type: each
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_NAME and "\0" not in value
+
+
+def _is_attempt(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**32
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_name(value.get(each)) for each in ("name", "version"))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _is_signal(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_name(value.get(each)) for each in ("signal_id", "name"))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _is_request(value: Any) -> bool:
+    return isinstance(value, dict) and _is_text_or_none(value.get("reason"))  # pyright: ignore[reportUnknownMemberType]
+
+
+_Check = tuple[Callable[[Any], bool], str]
+"""What a field must be, as a test and in words."""
+
+_NAME: _Check = _is_name, f"text of at most {LONGEST_NAME} characters without NUL"
+# Whatever is not named here is any JSON value, or is checked by its own class: instants.
+_CHECKS: dict[str, _Check] = {
+    "attempt": (_is_attempt, "a number from 0 to 4294967295"),
+    "error": (_is_text, "text"),
+    "reason": (_is_text, "text"),
+    "request": (_is_request, "an object whose reason, if it has one, is text"),
+    "retry": (_is_object, "an object"),
+    "signal": (_is_signal, f"an object with signal_id and name, each {_NAME[1]}"),
+    "signal_id": _NAME,
+    "signal_name": _NAME,
+    "spec": (_is_spec, f"an object with name and version, each {_NAME[1]}"),
+    "step_id": _NAME,
+    "step_name": _NAME,
+    "wait_id": _NAME,
+}
+_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "retry": RetryPolicy.to_dict,
+    "retry_after": written,
+    "resume_at": written,
+}
+
+
+class _Shape:
+    """How the events of one class are written and read."""
+
+    __slots__ = ("checks", "cls", "converted", "label", "names", "required", "writers")
+
+    def __init__(self, cls: type[FlowEvent]) -> None:
+        names = tuple(each.name for each in fields(cls))
+        optional = {each.name for each in fields(cls) if each.default is None and each.name in _LEFT_OUT}
+        self.cls = cls
+        self.label: str = cls.type
+        self.names = names
+        self.converted = tuple(name for name in names if name in _WRITERS)  # checked when they are made
+        self.required = frozenset(names) - optional
+        self.writers = tuple((name, _WRITERS.get(name)) for name in names)
+        self.checks: list[tuple[str, Callable[[Any], bool], str]] = []
+        for name in names:
+            if name in _CHECKS:
+                check, wanted = (_is_text_or_none, "text") if name in optional else _CHECKS[name]
+                self.checks.append((name, check, wanted))
+
+
+_LEFT_OUT = {"reason", "retry_after"}  # when None
+_SHAPES: dict[type[FlowEvent], _Shape] = {
+    each: _Shape(each)
     for each in (
         RunCreated,
         RunStarted,
@@ -306,41 +392,24 @@ _CLASSES: dict[str, type[FlowEvent]] = {
         SignalWaitCompleted,
     )
 }
-_NAMES: dict[type[FlowEvent], tuple[str, ...]] = {
-    each: tuple(f.name for f in fields(each)) for each in _CLASSES.values()
-}
-_OPTIONAL = {"reason", "retry_after"}  # left out when None
-_REQUIRED: dict[type[FlowEvent], frozenset[str]] = {
-    each: frozenset(names) - (_OPTIONAL if each is not StepCancelled else set())
-    for each, names in _NAMES.items()
-}
-_WRITERS: dict[type[FlowEvent], tuple[tuple[str, Callable[[Any], Any]], ...]] = {
-    StepCreated: (("retry", RetryPolicy.to_dict),),
-    StepRetrying: (("retry_after", written),),
-    WaitCreated: (("resume_at", written),),
-}
-# What a field must be; whatever is not named here is any JSON value.
-_TEXTS = {"error", "step_id", "step_name", "wait_id", "signal_name", "signal_id", "reason"}
-_OBJECTS: dict[str, tuple[str, ...]] = {
-    "spec": ("name", "version"),
-    "signal": ("signal_id", "name"),
-    "request": (),
-}
+_LABELS: dict[str, _Shape] = {each.label: each for each in _SHAPES.values()}
 
 
 def event_from_dict(data: Mapping[str, Any]) -> FlowEvent:
     """Return the event of a JSON form. Raises SerializationError for what is none."""
+    if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SerializationError("event", f"must be an object, got {shown(data)}")
     values = dict(data)
     label = values.pop("type", None)
-    cls = _CLASSES.get(label) if isinstance(label, str) else None
-    if cls is None:
-        raise SerializationError(
-            "event", f"has the unknown type {shown(label)}; known: {', '.join(_CLASSES)}"
-        )
-    for name, value in values.items():
-        _check(label, name, value)
+    shape = _LABELS.get(label) if isinstance(label, str) else None
+    if shape is None:
+        raise SerializationError("event", f"has the unknown type {shown(label)}; known: {', '.join(_LABELS)}")
+    if not shape.required <= values.keys():
+        missing = ", ".join(sorted(shape.required - values.keys()))
+        raise SerializationError("event", f"is no {label}: it lacks {missing}")
+    _check(shape, values)
     try:
-        return cls(**values)
+        return shape.cls(**values)
     except (TypeError, ValueError) as error:
         raise SerializationError("event", f"is no {label}: {error}") from None
 
@@ -350,26 +419,34 @@ def check_event(event: object) -> FlowEvent:
 
     Raises TypeError for what is no event, SerializationError for values that JSON can't hold.
     """
-    if not isinstance(event, FlowEvent) or type(event) not in _NAMES:
+    return check_form(event)[0]
+
+
+def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:
+    """Return the same, and its JSON form: they share their values, so write it and let it go."""
+    if not isinstance(event, FlowEvent) or type(event) not in _SHAPES:
         raise TypeError(f"events must be events of a history, such as RunStarted(), got {shown(event)}")
-    values = normal(event.to_dict(), event.type)
-    return event_from_dict(values)
+    shape, form = _SHAPES[type(event)], event.to_dict()
+    copied = False
+    for name, value in form.items():
+        kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+        if (kind is str and value.isascii()) or value is None or name in shape.converted:
+            continue
+        form[name] = normal(value, f"{shape.label}.{name}")
+        copied = copied or kind is not int
+    _check(shape, form)
+    if not copied:
+        return event, form  # it is frozen, and so is all that it holds
+    values = {name: form.get(name) for name in shape.names}
+    for name in shape.converted:
+        values[name] = getattr(event, name)
+    return shape.cls(**values), form
 
 
-def _check(label: object, name: str, value: Any) -> None:
-    if name in _TEXTS:
-        if not (isinstance(value, str) or (value is None and name == "reason")):
-            raise SerializationError(f"{label}.{name}", f"must be text, got {shown(value)}")
-    elif name == "attempt":
-        if type(value) is not int or value < 0:
-            raise SerializationError(f"{label}.{name}", f"must be a number from 0, got {shown(value)}")
-    elif name in _OBJECTS:
-        wanted = _OBJECTS[name]
-        if not isinstance(value, dict) or not all(isinstance(value.get(each), str) for each in wanted):  # pyright: ignore[reportUnknownMemberType]
-            hint = f" with text for {' and '.join(wanted)}" if wanted else ""
-            raise SerializationError(f"{label}.{name}", f"must be an object{hint}, got {shown(value)}")
-    elif name == "retry" and not isinstance(value, dict):
-        raise SerializationError(f"{label}.{name}", f"must be an object, got {shown(value)}")
+def _check(shape: _Shape, values: Mapping[str, Any]) -> None:
+    for name, check, wanted in shape.checks:
+        if name in values and not check(values[name]):
+            raise SerializationError(f"{shape.label}.{name}", f"must be {wanted}, got {shown(values[name])}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,16 +478,21 @@ class Envelope:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Envelope:
         """Return the envelope of a JSON form. Raises CorruptHistory for what is none."""
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CorruptHistory(f"no event of a history, but {shown(data)}")
         version = data.get("schema_version", 1)
-        if version != FORMAT_VERSION or isinstance(version, bool):
+        if type(version) is not int or version != FORMAT_VERSION:
             raise CorruptHistory(
                 f"an event of format version {shown(version)}; this library reads version {FORMAT_VERSION}, "
                 "update it to read newer ones"
             )
         try:
+            sequence = _typed(data, "sequence", int)
+            if sequence < 1:
+                raise ValueError(f"sequence must be >= 1, got {shown(sequence)}")
             return cls(
                 run_id=_typed(data, "run_id", str),
-                sequence=_typed(data, "sequence", int),
+                sequence=sequence,
                 event_id=_typed(data, "event_id", str),
                 at=read_instant(data["at"]),
                 event=event_from_dict(_typed(data, "event", dict)),
@@ -422,5 +504,5 @@ class Envelope:
 def _typed(data: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     value = data[name]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"{name} must be {kind.__name__}, got {value!r}")
+        raise ValueError(f"{name} must be {kind.__name__}, got {shown(value)}")
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from supervisor.durable.errors import InvalidTransition
+from supervisor.kernel.text import shown
 
 __all__ = ["read_instant", "shifted", "written"]
 
@@ -15,13 +16,18 @@ def written(instant: datetime) -> str:
 
 
 def read_instant(text: object) -> datetime:
-    """Return the instant of a text. Raises ValueError for any other form, naive times included."""
+    """Return the instant of a text in ISO 8601 with an offset. Raises ValueError for anything else."""
     if not isinstance(text, str):
-        raise ValueError(f"an instant must be text, got {text!r}")
+        raise ValueError(f"an instant must be text, got {shown(text)}")
     found = datetime.fromisoformat(text)
+    if found.tzinfo is UTC:
+        return found
     if found.tzinfo is None:
-        raise ValueError(f"an instant must have an offset, got {text!r}")
-    return found.astimezone(UTC)
+        raise ValueError(f"an instant must have an offset, got {shown(text)}")
+    try:
+        return found.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"an instant must be in the years 1 to 9999 of UTC, got {shown(text)}") from None
 
 
 def shifted(instant: datetime, milliseconds: int) -> datetime:

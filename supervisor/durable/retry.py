@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Self
 
@@ -22,7 +23,8 @@ __all__ = ["RetryPolicy", "StepFailureAction"]
 
 _LABEL = b"a3s-flow.retry-jitter.v1"
 _LONGEST_SHIFT = 63  # doublings; more than any cap leaves room for
-_LARGEST_MS = 2**63 - 1
+_LARGEST_MS = 2**63 - 1  # that a duration may come to
+_LARGEST_STORED_MS = 2**64 - 1  # that a history may hold; no datetime is so far away
 _LARGEST_ATTEMPTS = 2**32 - 1
 
 
@@ -53,13 +55,12 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         store = object.__setattr__
-        store(
-            self,
-            "max_attempts",
-            min(max(count(self.max_attempts, "max_attempts", -(2**63)), 1), _LARGEST_ATTEMPTS),
-        )
-        store(self, "delay_ms", count(self.delay_ms, "delay_ms", 0))
-        store(self, "max_delay_ms", count(self.max_delay_ms, "max_delay_ms", 0))
+        attempts: Any = self.max_attempts
+        if isinstance(attempts, int) and not isinstance(attempts, bool):
+            attempts = min(max(attempts, 1), _LARGEST_ATTEMPTS)
+        store(self, "max_attempts", count(attempts, "max_attempts"))
+        store(self, "delay_ms", _checked_ms(self.delay_ms, "delay_ms"))
+        store(self, "max_delay_ms", _checked_ms(self.max_delay_ms, "max_delay_ms"))
         try:
             store(self, "backoff", str(_Backoff(self.backoff)))
             store(self, "on_exhausted", StepFailureAction(self.on_exhausted))
@@ -147,6 +148,8 @@ class RetryPolicy:
         cap = min(self.delay_ms << min(attempt - 1, _LONGEST_SHIFT), self.max_delay_ms)
         digest = sha256(_LABEL)
         for text in (run_id, step_id):
+            if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"run_id and step_id must be str, got {shown(text)}")
             data = text.encode()
             digest.update(len(data).to_bytes(8, "big") + data)
         digest.update(min(attempt, _LARGEST_ATTEMPTS).to_bytes(4, "big"))
@@ -167,18 +170,36 @@ class RetryPolicy:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the policy of a JSON form. Raises SerializationError for what is none."""
         try:
-            return cls(**data)
+            policy: Any = cls
+            found: Self = _read(policy, **data)
+            if "max_attempts" not in data or "delay_ms" not in data:
+                raise ValueError("max_attempts and delay_ms must be there")
+            return found
         except (TypeError, ValueError, InvalidTransition) as error:
             raise SerializationError("retry", f"is no retry policy ({error}): {shown(data)}") from None
+
+
+@lru_cache(maxsize=256, typed=True)
+def _read(cls: Any, **data: Any) -> Any:
+    # a history repeats few policies; typed, because 1, 1.0 and True are one key and not one JSON form
+    return cls(**data)
+
+
+def _checked_ms(value: object, field: str) -> int:
+    result = count(value, field, 0)
+    if result > _LARGEST_STORED_MS:
+        raise ValueError(f"{field} must be at most {_LARGEST_STORED_MS}, got {shown(value)}")
+    return result
 
 
 def _milliseconds(value: object, field: str) -> int:
     """Return whole milliseconds >= 0, rounded up.  value: seconds, or `timedelta`."""
     checked = seconds(value, field)
     if isinstance(value, timedelta):
-        result = -(-value // timedelta(milliseconds=1))
+        whole, rest = divmod(value, timedelta(milliseconds=1))  # the negative of the longest is no timedelta
+        result = whole + bool(rest)
     else:
-        # 0.3 is a little less than 0.3, 0.1 a little more than 0.1: what a float says in 12 digits is meant
+        # the float 0.1 is a little more than 0.1, and 0.1 is meant: the shortest text that gives the float
         exact = Fraction(repr(checked)) * 1000
         result = -(-exact.numerator // exact.denominator)
     if result > _LARGEST_MS:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from supervisor.durable.command import Command
-from supervisor.durable.context import WorkflowContext, checked_id
+from supervisor.durable.context import Sight, WorkflowContext, checked_id
 from supervisor.durable.errors import InvalidTransition, UnknownStep, UnknownWorkflow
 from supervisor.durable.payload import Json, copied
 from supervisor.durable.projection import Projection
@@ -92,11 +92,11 @@ class RegisteredWorkflow:
         """
         if self.straight:
             return decide_straight(self.function, self._arguments, projection, names)
-        ctx = WorkflowContext(projection, names)
+        sight = Sight(projection)
         try:
-            command = self.function(ctx)
+            command = self.function(WorkflowContext(sight, names))
         finally:
-            ctx.end()
+            sight.end()
         if not isinstance(command, Command):
             raise InvalidTransition(
                 f"decider {self.name!r} must return a command such as ctx.complete(...), got {shown(command)}"

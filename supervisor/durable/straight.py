@@ -8,8 +8,7 @@ and a function that swallowed it and returned all the same is found out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
@@ -22,7 +21,7 @@ from supervisor.durable.command import (
     WaitForSignal,
     WaitUntil,
 )
-from supervisor.durable.context import StepReference, WorkflowContext, batch, checked_id
+from supervisor.durable.context import Sight, StepReference, WorkflowContext, batch, checked_id, scheduled
 from supervisor.durable.errors import InvalidTransition, NonDeterministic, StepFailed
 from supervisor.durable.identity import check_same_step, check_same_wait
 from supervisor.durable.instants import written
@@ -30,7 +29,8 @@ from supervisor.durable.payload import Json, copied, normal
 from supervisor.durable.projection import Projection, Step, Wait
 from supervisor.durable.retry import RetryPolicy
 from supervisor.durable.snapshot import StepStatus, WaitStatus
-from supervisor.kernel.arguments import instant, seconds
+from supervisor.kernel.arguments import instant
+from supervisor.kernel.arguments import seconds as read_seconds
 from supervisor.kernel.errors import Canceled
 from supervisor.kernel.text import error_text, shown
 
@@ -57,10 +57,13 @@ class Suspended(BaseException):
 class StraightContext(WorkflowContext):
     """The context of a straight-line workflow."""
 
-    __slots__ = ("_canceled", "_now", "fault", "pending")
+    __slots__ = ("_canceled", "_look", "_naming", "_now", "fault", "pending")
 
-    def __init__(self, projection: Projection, names: Callable[[object], str]) -> None:
-        super().__init__(projection, names)
+    def __init__(self, sight: Sight, names: Callable[[object], str]) -> None:
+        super().__init__(sight, names)
+        projection = sight.look()
+        self._look = sight.look
+        self._naming = names
         self.pending: Suspended | None = None  # raised, and so to be raised again
         self.fault: NonDeterministic | InvalidTransition | None = None  # history and code disagree
         self._canceled = False  # the cancellation was raised
@@ -77,7 +80,7 @@ class StraightContext(WorkflowContext):
         self, step_id: str, step: StepReference, input: Json = None, *, retry: RetryPolicy | None = None
     ) -> Any:
         self._go_on()
-        command = self._scheduled(step_id, step, input, _catchable(retry))
+        command = scheduled(self._naming, step_id, step, input, _catchable(retry))
         self._cancel_before([command.step_id])
         found = self._ended(command)
         return self._suspend(command) if found is None else self._result(found)
@@ -85,7 +88,8 @@ class StraightContext(WorkflowContext):
     def call(
         self, step_id: str, step: StepReference, input: Json = None, *, retry: RetryPolicy | None = None
     ) -> Command:
-        return self._scheduled(step_id, step, input, _catchable(retry))
+        self._look()
+        return scheduled(self._naming, step_id, step, input, _catchable(retry))
 
     def gather(self, calls: Iterable[Command]) -> list[Any]:
         self._go_on()
@@ -96,7 +100,10 @@ class StraightContext(WorkflowContext):
             steps.append(each)
         if not steps:
             return []
-        command = batch(steps)
+        try:
+            command = batch(steps)
+        except InvalidTransition as error:
+            raise self._fault(error) from None
         self._cancel_before([each.step_id for each in steps])
         found = [self._ended(each) for each in steps]
         ended = [step for step in found if step is not None]
@@ -106,9 +113,9 @@ class StraightContext(WorkflowContext):
             self._seen(step)
         return [self._result(step) for step in ended]
 
-    def sleep(self, wait_id: str, seconds_: float | timedelta) -> None:
+    def sleep(self, wait_id: str, seconds: float | timedelta) -> None:
         self._go_on()
-        span = seconds(seconds_, "seconds")
+        span = read_seconds(seconds, "seconds")
         wait = self._look().waits.get(checked_id(wait_id, "wait_id"))
         if wait is not None and wait.resume_at is not None:
             self._wait(WaitUntil(wait_id, wait.resume_at))
@@ -147,9 +154,9 @@ class StraightContext(WorkflowContext):
         self._only_decider("wait_for_signal", "calls ctx.wait_signal(...)")
 
     def _only_decider(self, call: str, instead: str) -> NoReturn:
-        with self._strict():
-            raise InvalidTransition(f"ctx.{call} belongs to deciders; a straight-line workflow {instead}")
-        raise AssertionError
+        raise self._fault(
+            InvalidTransition(f"ctx.{call} belongs to deciders; a straight-line workflow {instead}")
+        )
 
     # How a call is answered
 
@@ -158,14 +165,10 @@ class StraightContext(WorkflowContext):
         if self.pending is not None:
             raise self.pending
 
-    @contextmanager
-    def _strict(self) -> Generator[None]:
-        """What history and code disagree about reaches the engine, whoever catches it on the way."""
-        try:
-            yield
-        except (NonDeterministic, InvalidTransition) as error:
-            self.fault = error
-            raise
+    def _fault(self, error: NonDeterministic | InvalidTransition) -> Exception:
+        """Keep what history and code disagree about: it reaches the engine, whoever catches it on the way."""
+        self.fault = error
+        return error
 
     def _suspend(self, command: Command) -> NoReturn:
         self.pending = Suspended(command)
@@ -192,13 +195,17 @@ class StraightContext(WorkflowContext):
         step = projection.steps.get(command.step_id)
         if step is None:
             return None
-        with self._strict():
+        try:
             check_same_step(projection, step, command)
-            if step.status is StepStatus.CANCELLED:
-                raise InvalidTransition(
+        except NonDeterministic as error:
+            raise self._fault(error) from None
+        if step.status is StepStatus.CANCELLED:
+            raise self._fault(
+                InvalidTransition(
                     f"step {step.step_id!r} of run {projection.run_id!r} was cancelled; clean-up steps need ids "
                     "of their own"
                 )
+            )
         return None if step.open else step
 
     def _result(self, step: Step) -> Any:
@@ -213,13 +220,17 @@ class StraightContext(WorkflowContext):
         wait = projection.waits.get(command.wait_id)
         if wait is None or wait.status is WaitStatus.WAITING:
             self._suspend(command)
-        with self._strict():
+        try:
             check_same_wait(projection, wait, command)
-            if wait.status is WaitStatus.CANCELLED:
-                raise InvalidTransition(
+        except NonDeterministic as error:
+            raise self._fault(error) from None
+        if wait.status is WaitStatus.CANCELLED:
+            raise self._fault(
+                InvalidTransition(
                     f"wait {wait.wait_id!r} of run {projection.run_id!r} was cancelled; a wait in clean-up needs "
                     "an id of its own"
                 )
+            )
         self._seen(wait)
         return wait
 
@@ -236,7 +247,8 @@ def decide_straight(
     arguments: 1 for (ctx), 2 for (ctx, input). What the function raises fails the run; KeyboardInterrupt and
     SystemExit pass. Raises InvalidTransition or NonDeterministic when history and code disagree.
     """
-    ctx = StraightContext(projection, names)
+    sight = Sight(projection)
+    ctx = StraightContext(sight, names)
     failure: BaseException | None = None
     output: object = None
     try:
@@ -248,7 +260,7 @@ def decide_straight(
     except (Exception, Canceled) as error:
         failure = error
     finally:
-        ctx.end()
+        sight.end()
     try:
         if ctx.fault is not None:
             raise ctx.fault

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from supervisor.flows import Idle, Running, Scheduler, StopTimeout
-from supervisor.kernel.workers import WARM, Workers
 from supervisor.kernel.errors import CapacityExceeded
+from supervisor.kernel.workers import WARM, Workers
 from supervisor.testing import EventRecorder, VirtualClock
 from tests.flows.scheduling import Body, Start, at, kind_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def storage(what: str) -> Iterator[None]:
+def storage(what: str) -> Generator[None]:
     """Turn what the operating system refuses into a StoreError.  what: was to be done."""
     try:
         yield

@@ -108,7 +108,7 @@ def _is_json(piece: bytes) -> bool:
 def _envelopes(piece: bytes, run_id: str, sequence: int, where: str, line: int) -> list[Envelope]:
     try:
         value: Any = decode(piece)
-        several = cast("list[Any]", value if isinstance(value, list) else [value])
+        several: list[Any] = value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
         found = [_envelope(each) for each in several]
         if not found:
             raise ValueError("an append of no events")
