@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from supervisor.durable.history import Envelope, RunCompleted, StepCompleted
 from tests.durable.kill_loop import KillLoop, Plan, Verdict, judge_run
 from tests.durable.making import AT, begun, step
+from tests.postgres_server import PostgresServer
 
 
 @pytest.mark.slow
@@ -18,6 +20,33 @@ def test_killed_workers_lose_nothing_and_do_no_recorded_step_again_on_sqlite(tmp
     assert verdict.problems == [], str(verdict)
     assert sum(verdict.kills.values()) == 8
     assert min(verdict.runs.values()) >= 4
+
+
+@pytest.mark.slow
+def test_killed_workers_lose_nothing_and_do_no_recorded_step_again_on_postgresql(
+    tmp_path: Path, pg_dsn: str
+) -> None:
+    verdict = KillLoop(Plan(store=pg_dsn, folder=tmp_path, kills=8, runs=24)).run()
+    assert verdict.problems == [], str(verdict)
+    assert sum(verdict.kills.values()) == 8
+    assert min(verdict.runs.values()) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goes", [PostgresServer.stop, PostgresServer.kill], ids=["stopped", "killed"])
+def test_nor_does_a_postgresql_that_is_started_anew_among_the_kills(
+    tmp_path: Path, pg_server: PostgresServer, pg_of_our_own: str, goes: Callable[[PostgresServer], None]
+) -> None:
+    def restart() -> None:
+        try:
+            goes(pg_server)
+        finally:
+            pg_server.start()
+
+    plan = Plan(store=pg_of_our_own, folder=tmp_path, kills=8, runs=24, interlude=restart)
+    verdict = KillLoop(plan).run()
+    assert verdict.problems == [], str(verdict)
+    assert sum(verdict.kills.values()) == 8
 
 
 # The judge is shown what it has to find.
