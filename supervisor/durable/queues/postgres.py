@@ -49,8 +49,6 @@ UPDATE flow_tasks AS task SET token = %(token)s, seconds = %(seconds)s,
 FROM next WHERE task.id = next.id
 RETURNING task.id, task.token, task.run_id, task.expires_at, task.failures"""
 _LEASED: Final = "SELECT id, token, run_id, expires_at, failures FROM flow_tasks WHERE token = %(token)s"
-_IS_LEASED: Final = """
-SELECT 1 FROM flow_tasks WHERE run_id = %(run)s AND token IS NOT NULL AND expires_at > clock_timestamp()"""
 _HEARTBEAT: Final = """
 UPDATE flow_tasks SET token = %(fresh)s, expires_at = clock_timestamp() + make_interval(secs => seconds)
 WHERE id = %(id)s AND token IN (%(token)s, %(fresh)s)
@@ -75,6 +73,8 @@ WITH freed AS (
     WHERE id = %(id)s AND token = %(token)s RETURNING id
 )
 SELECT true, {_TELL} FROM freed"""
+_HELD: Final = """
+SELECT 1 FROM flow_tasks WHERE run_id = %(run)s AND token IS NOT NULL AND expires_at > clock_timestamp()"""
 _RECLAIM: Final = f"""
 WITH expired AS (
     SELECT id FROM flow_tasks WHERE token IS NOT NULL AND expires_at <= clock_timestamp() FOR UPDATE SKIP LOCKED
@@ -169,7 +169,7 @@ class PostgresWorkQueue:
 
     def leased(self, run_id: str) -> bool:
         """See `WorkQueue.leased`."""
-        return bool(self._rows("look for a lease", _IS_LEASED, {"run": check_run_id(run_id)}))
+        return bool(self._rows("look for a lease", _HELD, {"run": check_run_id(run_id)}))
 
     def heartbeat(self, lease: Lease) -> Lease:
         """See `WorkQueue.heartbeat`."""
