@@ -39,6 +39,7 @@ AGENTS = {
     "deadlines",
     "split",
     "dispatcher",
+    "listener",
     "workers",
     "driver",
     "heart",
@@ -48,6 +49,7 @@ AGENTS = {
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {
     "durable/bell",
+    "durable/postgres",
     "durable/seats",
     "durable/stores/group",
     "durable/stores/sqlite_file",
@@ -67,6 +69,7 @@ FACES = {
     "cli/demo_tasks",
     "cli/run_flows",
     "durable/queues/memory",
+    "durable/queues/postgres",
     "durable/queues/sqlite",
     "flows/task",
     "tasks/handle",
@@ -97,7 +100,7 @@ OWNERS = {
     "subscribers/prometheus": "prometheus_client",
     "subscribers/otel": "opentelemetry",
     "subscribers/otel_flows": "opentelemetry",
-    "durable/stores/postgres": "psycopg",
+    "durable/postgres": "psycopg",
 }
 
 # Calls that may stand alone at the top of a module.

@@ -29,7 +29,7 @@ from supervisor.durable.runtime import FlowRuntime, RegisteredStep, StepInvocati
 from supervisor.durable.seats import Seat, Seats
 from supervisor.durable.snapshot import RunStatus
 from supervisor.kernel.cancellation import CancelReason, CancelToken
-from supervisor.kernel.clock import Clock
+from supervisor.kernel.clock import Clock, Queue
 from supervisor.kernel.deadlines import Deadlines
 from supervisor.kernel.workers import Workers
 
@@ -250,7 +250,7 @@ class Drive:
         self._at = None
         if len(attempts) == 1:
             try:
-                ended = self._attempt(*attempts[0], self._token)
+                ended = self._prepared(*attempts[0], self._token)()
             except Interrupted as stop:
                 return self._interrupted(stop)
             self._at = None
@@ -273,10 +273,11 @@ class Drive:
             self._token = self._new_token()
         return True
 
-    def _attempt(self, step_id: str, number: int, token: CancelToken) -> _Ended:
-        """Call one attempt. On the calling thread. Raises Interrupted."""
-        projection, host = self.projection, self._host
+    def _prepared(self, step_id: str, number: int, token: CancelToken) -> Callable[[], _Ended]:
+        """Return the call of one attempt, for any thread. It raises Interrupted if the attempt has no outcome."""
+        projection, host, now = self.projection, self._host, self._now
         step = projection.steps[step_id]
+        registered = self._registered(step_id)
         invocation = StepInvocation(
             run_id=projection.run_id,
             step_id=step_id,
@@ -287,9 +288,13 @@ class Drive:
             step_key=f"{projection.run_id}:{step_id}",
             token=token.child(),
         )
-        outcome = attempt(self._registered(step_id), invocation, host.timers)
-        at = host.clock.now()
-        return _Ended(step_id, number, outcome, at if self._now is None else max(at, self._now))
+
+        def run() -> _Ended:
+            outcome = attempt(registered, invocation, host.timers)
+            at = host.clock.now()
+            return _Ended(step_id, number, outcome, at if now is None else max(at, now))
+
+        return run
 
     def _call_together(self, attempts: list[tuple[str, int]]) -> bool:
         """Call several attempts at once, each on a thread; record each as it ends.
@@ -298,23 +303,31 @@ class Drive:
         """
         token, results = self._token, self._host.clock.queue()
 
-        def one(step_id: str, number: int) -> None:
+        def one(run: Callable[[], _Ended]) -> None:
             try:
-                results.put(self._attempt(step_id, number, token))
+                results.put(run())
             except BaseException as error:
                 results.put(error)
 
-        for step_id, number in attempts:
-            self._host.workers.submit(partial(one, step_id, number))
+        try:
+            for step_id, number in attempts:
+                self._host.workers.submit(partial(one, self._prepared(step_id, number, token)))
+            return self._take_down(results, len(attempts))
+        except BaseException:
+            token.cancel(CancelReason.SHUTDOWN)  # nobody will record what they do
+            raise
+
+    def _take_down(self, results: Queue, many: int) -> bool:
+        """Record the outcomes of so many attempts as they come."""
         stop: Interrupted | None = None
-        for _ in attempts:
+        for _ in range(many):
             result = results.get()
             if isinstance(result, _Ended):
                 self._at = None
                 self._record(result)
                 self._flush()
                 if self.projection.interrupted is not None or self.projection.terminal:
-                    token.cancel(CancelReason.REQUESTED)
+                    self._token.cancel(CancelReason.REQUESTED)
                     self._token = self._new_token()
                     return True
             elif not isinstance(result, Interrupted):

@@ -330,11 +330,10 @@ class FlowEngine(Control):
 
     def append(self, run_id: str, expected: int, events: list[FlowEvent], at: datetime) -> list[Envelope]:
         """Append events, publish them, and wake whom they concern."""
-        order = self._observers.order
-        if order is None:
+        if not self._observers.active:
             stored = self.store.append(run_id, expected, events, at)
         else:
-            with order:
+            with self._observers.order(run_id):
                 stored = self.store.append(run_id, expected, events, at)
                 self._observers.publish(stored)
         last = events[-1].type
@@ -373,9 +372,18 @@ class FlowEngine(Control):
                 self._kept.popitem(last=False)
 
     def go_on(self, run_id: str) -> None:
-        """Drive a run to which something was added; leave it to others if this process does not know it."""
+        """Drive a run to which something was added, unless others have to: who drives it already, the worker
+        of any process that holds its lease, or one that knows its workflow.
+        """
+        seat = self._seat(run_id, wait=False)
+        if seat is None:
+            return
+        if self.queue.leased(run_id):
+            self.seats.leave(seat, look_again=False)
+            self.queue.enqueue(run_id)  # once more after this lease
+            return
         try:
-            self._drive_known(run_id, None, wait=False)
+            self._drive(seat, None)
         except (UnknownWorkflow, UnknownStep):
             self.queue.enqueue(run_id)
 

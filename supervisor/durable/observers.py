@@ -10,7 +10,7 @@ from supervisor.durable.history import Envelope, event_from_dict
 from supervisor.durable.payload import normal
 from supervisor.kernel.arguments import callable_name
 from supervisor.kernel.bus import EventBus
-from supervisor.kernel.clock import Clock
+from supervisor.kernel.clock import Clock, Lock
 from supervisor.kernel.event import Event
 from supervisor.kernel.inbox import Inbox
 from supervisor.kernel.text import shown
@@ -18,6 +18,7 @@ from supervisor.kernel.text import shown
 __all__ = ["Observers"]
 
 _CAPACITY = 4096  # events that may wait for one subscriber
+_ORDERS = 64  # locks; runs that share one append one after the other
 _DRAIN = 5.0  # seconds for subscribers to read what is queued at the end
 
 
@@ -29,7 +30,8 @@ class Observers:
         for each in found:
             if not callable(each):
                 raise TypeError(f"a subscriber must be callable, got {shown(each)}")
-        self._order = clock.lock()  # what is stored in one order is published in that order
+        # What is stored of one run in some order is published in that order; a run always has the same lock.
+        self._orders = [clock.lock() for _ in range(_ORDERS)]
         self._bus: EventBus | None = None
         if found:
             bus = self._bus = EventBus(
@@ -43,9 +45,13 @@ class Observers:
             bus.start()
 
     @property
-    def order(self) -> Any:
-        """A lock to hold from an append to its publication; None while nobody subscribes."""
-        return None if self._bus is None else self._order
+    def active(self) -> bool:
+        """Somebody subscribes."""
+        return self._bus is not None
+
+    def order(self, run_id: str) -> Lock:
+        """Return the lock to hold from an append to its publication."""
+        return self._orders[hash(run_id) % _ORDERS]
 
     def publish(self, envelopes: list[Envelope]) -> None:
         """Hand on what was appended, as copies."""

@@ -196,6 +196,7 @@ class Projection:
     __slots__ = (
         "_buffered",
         "_delayed",
+        "_matched",
         "_phase",
         "_startable",
         "_waiting",
@@ -243,8 +244,10 @@ class Projection:
         self._waiting: dict[str, Wait] = {}  # open waits
         self._delayed: dict[str, Step] = {}  # steps whose next attempt has an instant
         self._startable: dict[str, Step] = {}  # open steps that wait for nothing
-        self._buffered: dict[str, deque[Signal]] = {}  # signals that no wait took, by name
-        self._waiting_for: dict[str, deque[Wait]] = {}  # open waits for a signal, by name
+        # by the name of the signal, and only names that have some:
+        self._buffered: dict[str, deque[Signal]] = {}  # signals that no wait took
+        self._waiting_for: dict[str, deque[Wait]] = {}  # open waits for a signal
+        self._matched: dict[str, None] = {}  # names in both, in the order in which they came together
 
     @classmethod
     def of(cls, run_id: str, envelopes: Iterable[Envelope]) -> Self:
@@ -268,11 +271,19 @@ class Projection:
 
     @property
     def status(self) -> RunStatus:
-        """Where the run is. Raises InvalidTransition before the first event."""
+        """Where the run is. Raises InvalidTransition before the first event.
+
+        A running run is suspended if it waits for something outside and nothing is left to do inside: no
+        step could run, no signal fits an open wait, and no step has failed in a way that ends the run.
+        """
         phase = self._phase
         if phase is None:
             raise InvalidTransition(f"run {self.run_id!r} has no events")
-        if phase is RunStatus.RUNNING and (self._waiting or self._delayed) and not self._startable:
+        if (
+            phase is RunStatus.RUNNING
+            and (self._waiting or self._delayed)
+            and not (self._startable or self._matched or self.interrupted)
+        ):
             return RunStatus.SUSPENDED
         return phase
 
@@ -292,10 +303,14 @@ class Projection:
         return [step for step in self.steps.values() if step.open]
 
     def pair(self) -> tuple[Wait, Signal] | None:
-        """Return the next wait and signal that belong together: first in, first out on both sides."""
-        for name, waits in self._waiting_for.items():
-            if waits and (buffered := self._buffered.get(name)):
-                return waits[0], buffered[0]
+        """Return the next wait and signal that belong together: first in, first out on both sides.
+
+        None if there are none, and once the run has ended.
+        """
+        if self.terminal:
+            return None
+        for name in self._matched:
+            return self._waiting_for[name][0], self._buffered[name][0]
         return None
 
     def wakeups(self) -> list[Wakeup]:
@@ -427,7 +442,8 @@ class Projection:
         if not event.step_id.strip() or not event.step_name.strip():
             raise self._refusal(event.type, "step_id and step_name must not be blank")
         self._must_run(event)
-        shifted(at, event.retry.longest_ms)
+        if event.retry.longest_ms:
+            shifted(at, event.retry.longest_ms)
         step = self.steps[event.step_id] = Step(event, at)
         self._startable[step.step_id] = step
 
@@ -506,14 +522,17 @@ class Projection:
         self._new_wait(event, Wait(event.wait_id, event.resume_at, None, at))
 
     def _signal_wait_created(self, event: SignalWaitCreated, at: datetime, _: int) -> None:
-        wait = Wait(event.wait_id, None, event.signal_name, at)
+        name = event.signal_name
+        wait = Wait(event.wait_id, None, name, at)
         self._new_wait(event, wait)
-        self._waiting_for.setdefault(event.signal_name, deque()).append(wait)
+        self._waiting_for.setdefault(name, deque()).append(wait)
+        if name in self._buffered:
+            self._matched[name] = None
 
     def _new_wait(self, event: WaitCreated | SignalWaitCreated, wait: Wait) -> None:
         if wait.wait_id in self.waits:
             raise self._refusal(event.type, f"wait {wait.wait_id!r} exists")
-        if not wait.wait_id.strip() or wait.signal_name == "":
+        if not wait.wait_id.strip() or (wait.signal_name is not None and not wait.signal_name.strip()):
             raise self._refusal(event.type, "wait_id and signal_name must not be blank")
         self._must_run(event)
         self.waits[wait.wait_id] = self._waiting[wait.wait_id] = wait
@@ -527,8 +546,12 @@ class Projection:
     def _signal_received(self, event: SignalReceived, at: datetime, _: int) -> None:
         if event.signal_id in self.signals:
             raise self._refusal(event.type, f"signal {event.signal_id!r} came before")
+        if not event.signal_id.strip() or not event.name.strip():
+            raise self._refusal(event.type, "signal_id and name must not be blank")
         signal = self.signals[event.signal_id] = Signal(event, at)
         self._buffered.setdefault(signal.name, deque()).append(signal)
+        if signal.name in self._waiting_for:
+            self._matched[signal.name] = None
 
     def _signal_wait_completed(self, event: SignalWaitCompleted, at: datetime, sequence: int) -> None:
         wait, signal = self._waiting.get(event.wait_id), self.signals.get(event.signal_id)
@@ -536,12 +559,16 @@ class Projection:
             raise self._refusal(
                 event.type, f"wait {event.wait_id!r} and signal {event.signal_id!r} don't belong together"
             )
-        waits, signals = self._waiting_for[signal.name], self._buffered[signal.name]
-        if not signals or signals[0] is not signal or waits[0] is not wait:
+        name = signal.name
+        signals = self._buffered.get(name)
+        if signals is None or signals[0] is not signal or self._waiting_for[name][0] is not wait:
             raise self._refusal(
-                event.type, f"the oldest wait for {signal.name!r} takes the oldest signal, not others"
+                event.type, f"the oldest wait for {name!r} takes the oldest signal, not others"
             )
         signals.popleft()
+        if not signals:
+            del self._buffered[name]
+            del self._matched[name]
         signal.wait_id = wait.wait_id
         wait.signal_id, wait.payload = signal.signal_id, signal.payload
         self._end_wait(wait, WaitStatus.COMPLETED, at, sequence)
@@ -557,8 +584,12 @@ class Projection:
         wait.status = status
         wait.ended_at, wait.ended_seq = at, sequence
         del self._waiting[wait.wait_id]
-        if wait.signal_name is not None:
-            self._waiting_for[wait.signal_name].remove(wait)
+        if (name := wait.signal_name) is not None:
+            waits = self._waiting_for[name]
+            waits.remove(wait)
+            if not waits:
+                del self._waiting_for[name]
+                self._matched.pop(name, None)
 
     def _must_run(self, event: FlowEvent) -> None:
         if self._phase is RunStatus.PENDING:

@@ -18,6 +18,9 @@ from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
+from tests.postgres_fixtures import pg_dsn, pg_of_our_own, pg_server, pg_session_dsn
+
+__all__ = ["pg_dsn", "pg_of_our_own", "pg_server", "pg_session_dsn"]  # fixtures, taken in
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,18 @@ def _memory_queue(_: Place, clock: Clock, **options: Any) -> Any:
     return MemoryWorkQueue(clock=clock, **options)
 
 
+def _postgres_store(place: Place) -> Any:
+    from supervisor.durable.stores.postgres import PostgresEventStore
+
+    return PostgresEventStore(place.fixture("pg_dsn"))
+
+
+def _postgres_queue(place: Place, clock: Clock, **options: Any) -> Any:
+    from supervisor.durable.queues.postgres import PostgresWorkQueue
+
+    return PostgresWorkQueue(place.fixture("pg_dsn"), clock=clock, **options)
+
+
 def _sqlite_store(place: Place) -> Any:
     from supervisor.durable.stores.sqlite import SqliteEventStore
 
@@ -69,10 +84,12 @@ STORES = {
     "memory": StoreKind(lambda _: MemoryEventStore(), persists=False),
     "sqlite": StoreKind(_sqlite_store),
     "jsonl": StoreKind(lambda place: JsonlEventStore(place.path / "runs")),
+    "postgres": StoreKind(_postgres_store),
 }
 QUEUES = {
     "memory": QueueKind(_memory_queue),
     "sqlite": QueueKind(_sqlite_queue),
+    "postgres": QueueKind(_postgres_queue, virtual=False),
 }
 
 

@@ -611,3 +611,13 @@ def test_threads_that_queue_one_run_at_once_queue_it_once(queue: Queue) -> None:
         each.join()
     assert sorted(added) == [False] * 70 + [True] * 10
     assert queue.pending() == 10
+
+
+def test_a_run_is_leased_from_the_lease_to_its_end(queue: Queue) -> None:
+    queue.enqueue("a")
+    assert not queue.leased("a")
+    lease = queue.lease(LONG)
+    assert queue.leased("a")
+    assert not queue.leased("b")
+    queue.ack(queue.heartbeat(lease))
+    assert not queue.leased("a")

@@ -86,6 +86,13 @@ class MemoryWorkQueue:
             self._leased[task.id] = task
             return self._renewed(task, now)
 
+    def leased(self, run_id: str) -> bool:
+        """See `WorkQueue.leased`."""
+        now = self._clock.now()
+        with self._lock:
+            task = self._tasks.get(run_id)
+            return task is not None and task.lease is not None and task.lease.expires_at > now
+
     def heartbeat(self, lease: Lease) -> Lease:
         """See `WorkQueue.heartbeat`."""
         now = self._clock.now()

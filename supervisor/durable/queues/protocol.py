@@ -76,6 +76,10 @@ class WorkQueue(Protocol):
         """Take the oldest task that is due, for so many seconds; None if there is none. Never blocks."""
         ...
 
+    def leased(self, run_id: str) -> bool:
+        """Return whether somebody holds a lease of the run that has not expired."""
+        ...
+
     def heartbeat(self, lease: Lease) -> Lease:
         """Extend a lease by as long as it was taken for. Raises LeaseLost for a stale one."""
         ...

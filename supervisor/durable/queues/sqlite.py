@@ -32,6 +32,7 @@ _ADD = "INSERT INTO flow_tasks (run_id) VALUES (?)"
 _PUT_BACK = (
     "UPDATE flow_tasks SET token = NULL, expires_at = NULL, again = 0"  # driven after this, whoever asked
 )
+_LEASED = "SELECT 1 FROM flow_tasks WHERE run_id = ? AND token IS NOT NULL AND expires_at > ?"
 _EXPIRED = "token IS NOT NULL AND expires_at <= ?"
 _PENDING = "SELECT COUNT(*) FROM flow_tasks WHERE token IS NULL"
 _AT_ONCE = "SELECT 1 FROM flow_tasks WHERE token IS NULL AND not_before IS NULL LIMIT 1"
@@ -108,6 +109,11 @@ class SqliteWorkQueue:
             return Lease(id, token, run_id, expires_at, failures)
 
         return self._database.write(work)
+
+    def leased(self, run_id: str) -> bool:
+        """See `WorkQueue.leased`."""
+        self._check_open()
+        return bool(self._database.rows(_LEASED, (check_run_id(run_id), written(self._clock.now()))))
 
     def heartbeat(self, lease: Lease) -> Lease:
         """See `WorkQueue.heartbeat`."""

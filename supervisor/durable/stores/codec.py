@@ -128,7 +128,16 @@ class Folds:
 
         Raises InvalidTransition or CorruptHistory for what is no history.
         """
-        projection = self._kept.pop(run_id, None)
+        return self.reach(self.take(run_id), run_id, tip, tip_id)
+
+    def take(self, run_id: str) -> Projection | None:
+        """Take out what is kept of a run, wherever it is."""
+        return self._kept.pop(run_id, None)
+
+    def reach(
+        self, projection: Projection | None, run_id: str, tip: int, tip_id: str | None = None
+    ) -> Projection:
+        """Bring what was taken to the tip, see `at`. Touches nothing that is kept, so it needs no guard."""
         if projection is None or projection.sequence > tip:
             projection = Projection(run_id)
         if projection.sequence < tip:

@@ -1,0 +1,228 @@
+"""The tables in PostgreSQL, and how a database gets them.
+
+Each migration is applied once, in order, by whoever comes first; `supervisor_migrations` says which
+were, and with which text. A migration that was released is never edited: a new one is put behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from supervisor.durable.errors import StoreError
+from supervisor.durable.postgres import PostgresDatabase, Session, Work
+from supervisor.durable.stores.migrations import Applied, Migration, Step, missing, script, steps
+
+__all__ = ["MIGRATIONS", "bring_up", "migrate", "sql", "status", "verify"]
+
+T = TypeVar("T")
+
+MIGRATIONS: Final = (
+    Migration(
+        "histories",
+        (
+            """CREATE TABLE flow_runs (
+    run_id text COLLATE "C" PRIMARY KEY,
+    workflow text COLLATE "C" NOT NULL,
+    version text COLLATE "C" NOT NULL,
+    status text NOT NULL,
+    sequence integer NOT NULL,
+    event_id text NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY
+) WITH (fillfactor = 70)""",
+            """CREATE INDEX flow_runs_by_age ON flow_runs (number)""",
+            """CREATE TABLE flow_events (
+    run_id text COLLATE "C" NOT NULL,
+    sequence integer NOT NULL CHECK (sequence >= 1),
+    event_id text NOT NULL,
+    at timestamptz NOT NULL,
+    type text NOT NULL,
+    body text NOT NULL,
+    PRIMARY KEY (run_id, sequence)
+)""",
+            """CREATE TABLE flow_failures (
+    run_id text COLLATE "C" PRIMARY KEY,
+    reason text NOT NULL,
+    at timestamptz NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY
+)""",
+        ),
+    ),
+    Migration(
+        "wakeups",
+        (
+            r"""LOCK TABLE flow_events IN SHARE ROW EXCLUSIVE MODE""",
+            r"""CREATE TABLE flow_wakeups (
+    run_id text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL CHECK (kind IN ('wait', 'retry')),
+    subject_id text COLLATE "C" NOT NULL,
+    due_at timestamptz NOT NULL,
+    PRIMARY KEY (run_id, kind, subject_id)
+)""",
+            r"""CREATE INDEX flow_wakeups_by_time ON flow_wakeups (due_at, run_id, subject_id, kind)""",
+            r"""-- One field of an event. json can't give out what holds a NUL, so the library's NUL_SIGN stands for it.
+CREATE FUNCTION flow_event_field(body text, field text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF position('\u0000' IN body) > 0 THEN
+        body := regexp_replace(body, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufdd0', 'g');
+    END IF;
+    RETURN body::json ->> field;
+END $$""",
+            r"""CREATE FUNCTION flow_keep_wakeups(run text, kind_of_event text, body text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    CASE kind_of_event
+        WHEN 'wait_created' THEN
+            INSERT INTO flow_wakeups (run_id, kind, subject_id, due_at)
+            VALUES (run, 'wait', flow_event_field(body, 'wait_id'), flow_event_field(body, 'resume_at')::timestamptz)
+            ON CONFLICT (run_id, kind, subject_id) DO UPDATE SET due_at = excluded.due_at;
+        WHEN 'wait_completed' THEN
+            DELETE FROM flow_wakeups
+            WHERE run_id = run AND kind = 'wait' AND subject_id = flow_event_field(body, 'wait_id');
+        WHEN 'step_retrying' THEN
+            INSERT INTO flow_wakeups (run_id, kind, subject_id, due_at)
+            SELECT run, 'retry', flow_event_field(body, 'step_id'), flow_event_field(body, 'retry_after')::timestamptz
+            WHERE flow_event_field(body, 'retry_after') IS NOT NULL
+            ON CONFLICT (run_id, kind, subject_id) DO UPDATE SET due_at = excluded.due_at;
+        WHEN 'step_started', 'step_cancelled' THEN
+            DELETE FROM flow_wakeups
+            WHERE run_id = run AND kind = 'retry' AND subject_id = flow_event_field(body, 'step_id');
+        WHEN 'run_cancellation_requested', 'run_completed', 'run_failed', 'run_retry_exhausted', 'run_cancelled' THEN
+            DELETE FROM flow_wakeups WHERE run_id = run;
+        ELSE NULL;
+    END CASE;
+END $$""",
+            r"""CREATE FUNCTION flow_event_came() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM flow_keep_wakeups(NEW.run_id, NEW.type, NEW.body);
+    RETURN NULL;
+END $$""",
+            r"""CREATE TRIGGER flow_event_came AFTER INSERT ON flow_events FOR EACH ROW
+WHEN (NEW.type IN (
+    'wait_created', 'wait_completed', 'step_retrying', 'step_started', 'step_cancelled',
+    'run_cancellation_requested', 'run_completed', 'run_failed', 'run_retry_exhausted', 'run_cancelled'
+)) EXECUTE FUNCTION flow_event_came()""",
+            r"""DO $$
+DECLARE
+    each record;
+BEGIN
+    FOR each IN SELECT run_id, type, body FROM flow_events ORDER BY run_id, sequence LOOP
+        PERFORM flow_keep_wakeups(each.run_id, each.type, each.body);
+    END LOOP;
+END $$""",
+        ),
+    ),
+    Migration(
+        "queue",
+        (
+            """CREATE TABLE flow_tasks (
+    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    run_id text COLLATE "C" NOT NULL UNIQUE,
+    due_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    failures integer NOT NULL DEFAULT 0,
+    again boolean NOT NULL DEFAULT false,
+    token text,
+    seconds double precision NOT NULL DEFAULT 0,
+    expires_at timestamptz
+)""",
+            """CREATE INDEX flow_tasks_in_line ON flow_tasks (id) WHERE token IS NULL""",
+            """CREATE INDEX flow_tasks_by_time ON flow_tasks (due_at) WHERE token IS NULL""",
+            """CREATE INDEX flow_tasks_leased ON flow_tasks (expires_at) WHERE token IS NOT NULL""",
+            """CREATE TABLE flow_dead_letters (
+    id bigint PRIMARY KEY,
+    run_id text COLLATE "C" NOT NULL,
+    reason text NOT NULL,
+    at timestamptz NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY
+)""",
+        ),
+    ),
+)
+
+_TABLE = """CREATE TABLE IF NOT EXISTS supervisor_migrations (
+    n integer PRIMARY KEY,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamptz NOT NULL
+)"""
+_NO_LIMITS = ("SET LOCAL statement_timeout = 0", "SET LOCAL lock_timeout = 0")
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('supervisor_migrations'))"
+_NOW = "clock_timestamp()"
+
+
+def migrate(dsn: str) -> list[str]:
+    """Apply what a database lacks, in one transaction; return the names of what was applied.
+
+    Any number of processes may do this at once: one applies, the others find nothing to do.
+    Raises StoreError if PostgreSQL refuses, or for a database that is newer, or was made in another way.
+    """
+    return _on(dsn, "apply migrations", bring_up)
+
+
+def status(dsn: str) -> list[Step]:
+    """Return every migration, and when it was applied. Needs no right to change anything."""
+    return _on(dsn, "read its migrations", lambda session, again: steps(MIGRATIONS, _applied(session)))
+
+
+def sql() -> str:
+    """Return the SQL that makes all tables of an empty database."""
+    return script(MIGRATIONS, ";\n".join([*_NO_LIMITS, _LOCK, _TABLE]), "BEGIN", _NOW)
+
+
+def bring_up(session: Session, again: bool = False) -> list[str]:
+    """Do what `migrate` does. Nothing is locked or written if nothing is lacking.
+
+    again: an earlier try may have been committed; it does not matter.
+    """
+    if not missing(MIGRATIONS, _applied(session), _where(session)):
+        return []
+    with session.transaction():
+        for statement in (*_NO_LIMITS, _LOCK, _TABLE):
+            session.execute(statement.encode())
+        left = missing(
+            MIGRATIONS, _applied(session), _where(session)
+        )  # another process may have been here first
+        for number, each in left:
+            for statement in each.statements:
+                session.execute(statement.encode())
+            session.execute(
+                f"INSERT INTO supervisor_migrations VALUES (%s, %s, %s, {_NOW})".encode(),
+                (number, each.name, each.checksum),
+            )
+    return [each.name for _, each in left]
+
+
+def verify(session: Session, again: bool = False) -> None:
+    """Raise StoreError if `bring_up` would have anything to do, or would refuse."""
+    left = missing(MIGRATIONS, _applied(session), _where(session))
+    if left:
+        raise StoreError(
+            f"{_where(session)} lacks the migrations {', '.join(repr(each.name) for _, each in left)}; open it once "
+            "with migrate=True as a role that may create tables, or run the SQL of "
+            "supervisor.durable.stores.migrations.postgres.sql()"
+        )
+
+
+def _applied(session: Session) -> list[Applied]:
+    row = session.execute(
+        "SELECT to_regclass('supervisor_migrations') IS NOT NULL, current_setting('server_encoding')"
+    ).fetchone()
+    exists, encoding = row or (False, "")
+    if encoding != "UTF8":
+        raise StoreError(f"{_where(session)} is encoded in {encoding}; use one that is in UTF8")
+    if not exists:
+        return []
+    found = session.execute("SELECT n, name, checksum, applied_at FROM supervisor_migrations ORDER BY n")
+    return [Applied(*values) for values in found.fetchall()]
+
+
+def _where(session: Session) -> str:
+    return f"database {session.info.dbname!r}"
+
+
+def _on(dsn: str, what: str, work: Work[T]) -> T:
+    database = PostgresDatabase(dsn, size=1)
+    try:
+        return database.run(what, work, patience=0.0)
+    finally:
+        database.close()
