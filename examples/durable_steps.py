@@ -35,7 +35,8 @@ flows = FlowRuntime()
 @flows.step
 def reserve(order: dict[str, Any]) -> float:
     print("reserving", order["amount"], "x", order["item"])
-    return 4.5 * order["amount"]
+    price: float = 4.5 * order["amount"]
+    return price
 
 
 @flows.step

@@ -134,21 +134,24 @@ def close_day(ctx: WorkflowContext) -> dict[str, int]:
 
 
 def process(url: str) -> None:
-    with closing(open_store(url)) as store, FlowEngine(flows, store) as engine:
-        with engine.serve(workers=4, poll=0.05):
-            engine.submit(checkout, {"item": "tea", "card": "good"}, run_id="order-1")
-            engine.submit(checkout, {"item": "rice", "card": "expired"}, run_id="order-2")
-            engine.submit(checkout, {"item": "oil", "card": "good"}, run_id="order-3")
-            engine.submit(remind, {"name": "Ada", "after": 0.02}, run_id="mail-1")
-            engine.submit(close_day, run_id="day-1")
+    with (
+        closing(open_store(url)) as store,
+        FlowEngine(flows, store) as engine,
+        engine.serve(workers=4, poll=0.05),
+    ):
+        engine.submit(checkout, {"item": "tea", "card": "good"}, run_id="order-1")
+        engine.submit(checkout, {"item": "rice", "card": "expired"}, run_id="order-2")
+        engine.submit(checkout, {"item": "oil", "card": "good"}, run_id="order-3")
+        engine.submit(remind, {"name": "Ada", "after": 0.02}, run_id="mail-1")
+        engine.submit(close_day, run_id="day-1")
 
-            # An id of the sender's makes a signal that is sent again the same signal.
-            engine.signal("order-1", "packed", signal_id="packer-1")
-            print("order-1:", engine.result("order-1", timeout=15))
-            print("order-2:", engine.result("order-2", timeout=15))
-            call_off(engine, "order-3")
-            print("mail-1:", engine.result("mail-1", timeout=15))
-            print("day-1:", engine.result("day-1", timeout=15))
+        # An id of the sender's makes a signal that is sent again the same signal.
+        engine.signal("order-1", "packed", signal_id="packer-1")
+        print("order-1:", engine.result("order-1", timeout=15))
+        print("order-2:", engine.result("order-2", timeout=15))
+        call_off(engine, "order-3")
+        print("mail-1:", engine.result("mail-1", timeout=15))
+        print("day-1:", engine.result("day-1", timeout=15))
 
 
 def call_off(engine: FlowEngine, order: str) -> None:
