@@ -117,8 +117,8 @@ class FlowEngine(Control):
         """Where runs stand in line for workers."""
         with self._lock:
             if self._queue is None:
-                offered = getattr(self.store, "work_queue", None)
-                if callable(offered):
+                offered: Callable[[Clock], WorkQueue] | None = getattr(self.store, "work_queue", None)
+                if offered is not None:
                     self._queue = offered(self.clock)
                 else:
                     from supervisor.durable.queues.memory import MemoryWorkQueue
