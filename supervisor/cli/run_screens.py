@@ -227,7 +227,9 @@ def _facts(
         reason = f": {request.reason}" if request.reason else ""
         lines += _fact("cancel", f"asked for {_when(request.at, now)}{reason}", width)
     if failure is not None:
-        lines += _fact("marked", f"waits for a person since {_when(failure.at, now)}: {failure.reason}", width)
+        lines += _fact(
+            "marked", f"waits for a person since {_when(failure.at, now)}: {failure.reason}", width
+        )
     return [cut(line, width, symbols) for line in lines]
 
 
