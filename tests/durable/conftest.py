@@ -229,3 +229,4 @@ def make_engine(clock: VirtualClock) -> Iterator[Callable[..., Any]]:
     yield make
     for each in reversed(made):
         each.close()
+    clock.settle()
