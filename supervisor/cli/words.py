@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from textwrap import wrap
+from unicodedata import combining, east_asian_width
+
+from supervisor.kernel.text import printable
 
 __all__ = [
     "ASCII",
@@ -15,10 +18,12 @@ __all__ = [
     "Piece",
     "Symbols",
     "Tone",
+    "breadth",
     "cut",
     "duration",
     "labeled",
     "plain",
+    "shortened",
     "table",
 ]
 
@@ -52,13 +57,35 @@ class Symbols:
     empty: str
     more: str  # text goes on
     dot: str  # between two texts
+    delay: str  # time in which nothing is done
+    onward: str  # it has not ended
 
 
 UNICODE = Symbols(
-    waiting="○", running="●", good="✓", bad="✗", stopped="■", filled="━", empty="─", more="…", dot="·"
+    waiting="○",
+    running="●",
+    good="✓",
+    bad="✗",
+    stopped="■",
+    filled="━",
+    empty="─",
+    more="…",
+    dot="·",
+    delay="·",
+    onward="▶",
 )
 ASCII = Symbols(
-    waiting="o", running="*", good="+", bad="x", stopped="=", filled="#", empty="-", more="~", dot="-"
+    waiting="o",
+    running="*",
+    good="+",
+    bad="x",
+    stopped="=",
+    filled="#",
+    empty="-",
+    more="~",
+    dot="-",
+    delay=".",
+    onward=">",
 )
 
 
@@ -86,19 +113,43 @@ def plain(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
+def breadth(text: str) -> int:
+    """Return the columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
 def cut(line: Line, width: int | None, symbols: Symbols) -> Line:
-    """Return the line, cut to `width` characters where it is longer."""
-    if width is None or sum(len(text) for text, _ in line) <= width:
+    """Return the line, cut to `width` columns where it is longer."""
+    if width is None or sum(breadth(text) for text, _ in line) <= width:
         return line
     kept: list[Piece] = []
     left = max(0, width - 1)
     for text, tone in line:
-        if len(text) >= left:
-            kept.append(((text[:left] + symbols.more)[:width], tone))
+        size = breadth(text)
+        if size >= left:
+            kept.append((_start(text, left) + (symbols.more if width else ""), tone))
             break
         kept.append((text, tone))
-        left -= len(text)
+        left -= size
     return kept
+
+
+def shortened(text: str, width: int, symbols: Symbols) -> str:
+    """Return a text on one line, without control characters, cut to `width` columns."""
+    most = 4 * width + 400  # characters that are looked at; blanks among them may go
+    clean = printable(text[:most])
+    if len(text) <= most and breadth(clean) <= width:
+        return clean
+    return _start(clean, width - 1) + symbols.more
+
+
+def _start(text: str, width: int) -> str:
+    text = text[: max(width, 0)]
+    while breadth(text) > width:
+        text = text[:-1]
+    return text
 
 
 def labeled(label: str, text: str, width: int | None) -> list[Line]:
@@ -118,7 +169,8 @@ def table(columns: Sequence[Column], rows: Sequence[Line], width: int | None) ->
     """
     shown = [n for n, column in enumerate(columns) if width is None or width >= column.room]
     widths = {
-        n: max(len(columns[n].title), columns[n].least, *(len(row[n][0]) for row in rows), 0) for n in shown
+        n: max(len(columns[n].title), columns[n].least, *(breadth(row[n][0]) for row in rows), 0)
+        for n in shown
     }
     head = [(column.title, Tone.QUIET) for column in columns]
     lines: list[Line] = []
@@ -129,7 +181,8 @@ def table(columns: Sequence[Column], rows: Sequence[Line], width: int | None) ->
             if n == shown[-1] and not columns[n].right:
                 line.append((text, tone))
             else:
-                aligned = text.rjust(widths[n]) if columns[n].right else text.ljust(widths[n])
+                blank = " " * (widths[n] - breadth(text))
+                aligned = blank + text if columns[n].right else text + blank
                 line += [(aligned, tone), ("  ", Tone.PLAIN)]
         lines.append(line)
     return lines

@@ -73,6 +73,8 @@ WITH freed AS (
     WHERE id = %(id)s AND token = %(token)s RETURNING id
 )
 SELECT true, {_TELL} FROM freed"""
+_HELD: Final = """
+SELECT 1 FROM flow_tasks WHERE run_id = %(run)s AND token IS NOT NULL AND expires_at > clock_timestamp()"""
 _RECLAIM: Final = f"""
 WITH expired AS (
     SELECT id FROM flow_tasks WHERE token IS NOT NULL AND expires_at <= clock_timestamp() FOR UPDATE SKIP LOCKED
@@ -164,6 +166,10 @@ class PostgresWorkQueue:
 
         rows = self._run("lease a task", take)
         return Lease(*rows[0]) if rows else None
+
+    def leased(self, run_id: str) -> bool:
+        """See `WorkQueue.leased`."""
+        return bool(self._rows("look for a lease", _HELD, {"run": check_run_id(run_id)}))
 
     def heartbeat(self, lease: Lease) -> Lease:
         """See `WorkQueue.heartbeat`."""
