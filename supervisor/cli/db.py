@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from supervisor.cli.main import TASK_FAILED
-from supervisor.cli.store import Address, Refused, address, answered
+from supervisor.cli.store import Address, RefusedError, address, answered
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import absolute
 from supervisor.cli.words import Column, Line, Tone, table
@@ -27,7 +27,7 @@ def db(action: str, url: str | None, *, as_json: bool = False) -> int:
     def work() -> int:
         where = address(url)
         if where.kind in ("memory", "jsonl"):
-            raise Refused(f"a {where.kind} store has no tables: there is nothing to migrate")
+            raise RefusedError(f"a {where.kind} store has no tables: there is nothing to migrate")
         match action:
             case "migrate":
                 applied = _migrate(where)
@@ -78,7 +78,7 @@ def _status(where: Address) -> list[Step]:
         from supervisor.durable.stores.sqlite_file import open_database
 
         if not Path(where.place).exists():
-            raise Refused(
+            raise RefusedError(
                 f"there is no SQLite file {where.place!r}; check the path, or make it with: db migrate"
             )
         database = open_database(where.place, create=False)
@@ -104,7 +104,7 @@ class _Postgres:
         try:
             from supervisor.durable.stores.migrations import postgres
         except ImportError as error:
-            raise Refused(str(error)) from None
+            raise RefusedError(str(error)) from None
         self.migrate = postgres.migrate
         self.status = postgres.status
         self.sql = postgres.sql

@@ -194,7 +194,7 @@ def call_runs(options: Namespace) -> int:
 
     runs = Runs(_store(options), as_json=getattr(options, "json", False))
     calls: dict[str, Callable[[], int]] = {
-        "list": lambda: runs.list(options.status, options.workflow, options.limit),
+        "list": lambda: runs.all(options.status, options.workflow, options.limit),
         "show": lambda: runs.show(options.run, everything=options.all),
         "history": lambda: runs.history(options.run),
         "signal": lambda: runs.signal(options.run, options.name, options.payload, options.id),

@@ -88,6 +88,7 @@ Supervise four real tasks and a flow for about ten seconds: a poller of an HTTP 
 loopback that answers, fails and hangs in turn; a periodic scan that hashes a directory tree;
 an import of a CSV file into SQLite; a worker that crashes until its retry limit; a scheduled
 flow that fails until it trips, and completes once the demo has mended its cause and reset it.
+Then a durable run: its process is killed in the middle, and a second one ends it.
 All of it happens in a temporary directory and on 127.0.0.1, and nothing is left behind.
 
 A terminal shows a table that is redrawn in place, a pipe gets plain lines.

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from supervisor.cli.main import NO_READER, TASK_FAILED, WRONG_USE
 from supervisor.cli.run_screens import history_lines, run_lines, run_table
-from supervisor.cli.store import NOT_ALLOWED, Address, Refused, address, answered, opened
+from supervisor.cli.store import NOT_ALLOWED, Address, RefusedError, address, answered, opened
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import absolute, relative
 from supervisor.cli.words import Column, Line, Tone, cut, shortened, table
@@ -45,7 +45,7 @@ class Runs:
         self._out = Terminal(sys.stdout, {} if as_json else os.environ)
         self._errors = Terminal(sys.stderr, os.environ)
 
-    def list(self, status: str | None, workflow: str | None, limit: int) -> int:
+    def all(self, status: str | None, workflow: str | None, limit: int) -> int:
         """Print runs, the newest first."""
 
         def work() -> int:
@@ -170,9 +170,9 @@ class Runs:
                         self._note("queue one again with: runs redrive ID or RUN; all of them with --all")
                     return 0
                 if target is not None and everything:
-                    raise Refused("--all and a run are given; leave one of them out")
+                    raise RefusedError("--all and a run are given; leave one of them out")
                 if where.kind == "jsonl":
-                    raise Refused(
+                    raise RefusedError(
                         "the queue of a JSONL directory is in the memory of the process that serves it; that one "
                         "queues every unfinished run when it is started, so start it again"
                     )
@@ -241,7 +241,7 @@ def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused(
+        raise RefusedError(
             f"--payload is no JSON ({error}); text needs quotes of its own: --payload '\"yes\"'"
         ) from None
 
@@ -270,7 +270,7 @@ def _ended(engine: FlowEngine, run_id: str) -> bool:
 
 
 def _chosen(engine: FlowEngine, rows: list[dict[str, Any]], target: str) -> list[dict[str, Any]]:
-    """Return what a person means: a run, or else the id of a dead letter. Raises Refused, RunNotFound."""
+    """Return what a person means: a run, or else the id of a dead letter. Raises RefusedError, RunNotFound."""
     chosen = [row for row in rows if row["run_id"] == target]
     if not chosen and target.isdecimal():
         chosen = [row for row in rows if row["id"] == int(target)]
@@ -279,11 +279,11 @@ def _chosen(engine: FlowEngine, rows: list[dict[str, Any]], target: str) -> list
     try:
         run = engine.snapshot(target)
     except RunNotFound:
-        raise Refused(
+        raise RefusedError(
             f"{target!r} is neither a dead letter nor a run that waits for a person; `runs redrive` lists them",
             NOT_ALLOWED,
         ) from None
-    raise Refused(
+    raise RefusedError(
         f"run {target!r} is {run.status} and does not wait for a person; there is nothing to redrive",
         NOT_ALLOWED,
     )

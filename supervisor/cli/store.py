@@ -24,14 +24,14 @@ from supervisor.durable.runtime import FlowRuntime
 from supervisor.durable.stores.protocol import FlowEventStore
 from supervisor.kernel.text import printable
 
-__all__ = ["NOT_ALLOWED", "VARIABLE", "Address", "Refused", "address", "answered", "opened", "prepared"]
+__all__ = ["NOT_ALLOWED", "VARIABLE", "Address", "RefusedError", "address", "answered", "opened", "prepared"]
 
 VARIABLE = "SUPERVISOR_STORE"
 NOT_ALLOWED = 1  # there is no such run, or it does not allow it
 _FORMS = "sqlite:PATH, jsonl:DIRECTORY or postgresql://USER@HOST/NAME"
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The command can't do what was asked; the message is one line for the person who typed it."""
 
     def __init__(self, message: str, code: int = WRONG_USE) -> None:
@@ -56,10 +56,10 @@ class Address(NamedTuple):
 
 
 def address(url: str | None) -> Address:
-    """Return where a store is.  url: None for that of the environment. Raises Refused."""
+    """Return where a store is.  url: None for that of the environment. Raises RefusedError."""
     text = os.environ.get(VARIABLE, "") if url is None else url
     if not text:
-        raise Refused(f"no store is named; give --store URL or set {VARIABLE}: {_FORMS}")
+        raise RefusedError(f"no store is named; give --store URL or set {VARIABLE}: {_FORMS}")
     kind, colon, place = text.partition(":")
     if kind in ("postgresql", "postgres") and place.startswith("//"):
         return Address("postgresql", text)
@@ -68,10 +68,10 @@ def address(url: str | None) -> Address:
     if not colon or kind not in ("sqlite", "jsonl"):
         known = kind if kind in ("postgresql", "postgres", "memory") else ""
         given = f"{known}:..." if known else repr(_without_password(text))
-        raise Refused(f"{given} is no URL of a store; write {_FORMS}")
+        raise RefusedError(f"{given} is no URL of a store; write {_FORMS}")
     if not place or place.startswith("//"):
         noun = "path of a file" if kind == "sqlite" else "directory"
-        raise Refused(
+        raise RefusedError(
             f"{text!r} names no {noun}; write {kind}:{place.lstrip('/') or 'flows'}, or an absolute path"
         )
     return Address(kind, place)
@@ -83,7 +83,7 @@ def _without_password(text: str) -> str:
 
 
 def prepared(where: Address) -> FlowEventStore:
-    """Open a store for a worker, which makes what is not there. Raises Refused, StoreError."""
+    """Open a store for a worker, which makes what is not there. Raises RefusedError, StoreError."""
     return _made(where, migrate=True)
 
 
@@ -105,21 +105,21 @@ def _made(where: Address, migrate: bool) -> FlowEventStore:
             try:
                 from supervisor.durable.stores.postgres import PostgresEventStore
             except ImportError as error:
-                raise Refused(str(error)) from None
+                raise RefusedError(str(error)) from None
             return PostgresEventStore(where.place, migrate=migrate)
 
 
 def _existing(where: Address) -> FlowEventStore:
-    """Open a store that must be there, and change nothing. Raises Refused, StoreError."""
+    """Open a store that must be there, and change nothing. Raises RefusedError, StoreError."""
     match where.kind:
         case "memory":
-            raise Refused(
+            raise RefusedError(
                 f"memory: is gone with the process that had it, and can't be looked at from here; give {_FORMS}"
             )
         case "jsonl" if not Path(where.place).is_dir():
-            raise Refused(f"there is no directory {where.place!r}; check the path of --store")
+            raise RefusedError(f"there is no directory {where.place!r}; check the path of --store")
         case "sqlite" if not Path(where.place).exists():
-            raise Refused(
+            raise RefusedError(
                 f"there is no SQLite file {where.place!r}; check the path of --store, or make it with: db migrate"
             )
         case _:
@@ -129,13 +129,13 @@ def _existing(where: Address) -> FlowEventStore:
     except StoreError as error:
         text = str(error)
         if "lacks the migrations" in text:
-            raise Refused(f"{text.partition(';')[0]}; apply them with: db migrate") from None
+            raise RefusedError(f"{text.partition(';')[0]}; apply them with: db migrate") from None
         raise
 
 
 @contextmanager
 def opened(where: Address) -> Generator[FlowEngine]:
-    """Open a store that must be there, behind an engine that knows no workflows. Raises Refused, StoreError."""
+    """Open a store that must be there, behind an engine that knows no workflows. Raises RefusedError, StoreError."""
     store = _existing(where)
     try:
         with FlowEngine(FlowRuntime(), store) as engine:
@@ -149,7 +149,7 @@ def answered(errors: Terminal, work: Callable[[], Any]) -> int:
     try:
         code = work()
         return 0 if code is None else int(code)
-    except Refused as error:
+    except RefusedError as error:
         return _told(errors, str(error), error.code)
     except RunNotFound as error:
         return _told(errors, f"{error}; `runs list` shows the runs that it has", NOT_ALLOWED)

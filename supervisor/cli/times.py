@@ -63,7 +63,7 @@ def absolute(instant: datetime, *, fine: bool = False) -> str:
 def ticks(seconds: float, most: int) -> Iterator[tuple[float, str]]:
     """Yield round times from 0 on, with their texts, at most `most` + 1 of them, not beyond `seconds`."""
     step = next((each for each in _STEPS if seconds / each <= most), seconds / most)
-    size, unit = next((each for each in _UNITS if step >= each[0] * 0.999))
+    size, unit = next(each for each in _UNITS if step >= each[0] * 0.999)
     for number in range(int(seconds / step + 1e-9) + 1):
         value = number * step / (size or 1e-6)
         yield number * step, f"{value:.6g} {unit}" if number else "0"

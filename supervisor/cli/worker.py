@@ -10,7 +10,7 @@ from functools import partial
 
 from supervisor.cli.main import TASK_FAILED
 from supervisor.cli.run import refused
-from supervisor.cli.store import Refused, address, answered, prepared
+from supervisor.cli.store import RefusedError, address, answered, prepared
 from supervisor.cli.target import TargetError, load_engine
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import span
@@ -68,18 +68,18 @@ def worker(
 
 
 def _engine(stack: ExitStack, target: str, url: str | None) -> FlowEngine:
-    """Return the engine to serve; it is closed with the stack. Raises TargetError, Refused, StoreError."""
+    """Return the engine to serve; it is closed with the stack. Raises TargetError, RefusedError, StoreError."""
     found = load_engine(target)
     if isinstance(found, FlowRuntime):
         if url is None and not os.environ.get("SUPERVISOR_STORE"):
-            raise Refused(
+            raise RefusedError(
                 f"{target} is a FlowRuntime, which has no store; give --store URL, or name a FlowEngine"
             )
         store = prepared(address(url))
         stack.callback(store.close)
         engine = FlowEngine(found, store)
     elif url is not None:
-        raise Refused(
+        raise RefusedError(
             f"--store can't change {target}, which has its own; name its FlowRuntime, or leave --store out"
         )
     else:
@@ -95,7 +95,7 @@ def _serve(serving: Serving, engine: FlowEngine, terminal: Terminal, grace: floa
     first = 0
     try:
         with forwarded(told.put), serving, Supervisor(SupervisorConfig(name="stop")) as stopper:
-            first = told.get()
+            first = int(told.get())
             text = f"stopping: steps that run have {grace:g} s to end; another signal ends it at once"
             terminal.say([[(text, Tone.QUIET)]])
             stopper.add(TaskSpec.once("stop", partial(_stop, serving, told)))
@@ -142,7 +142,7 @@ def _served(engine: FlowEngine, target: str, workers: int, width: int | None) ->
     count = "1 worker" if workers == 1 else f"{workers} workers"
     lines: list[Line] = [[(f"serving {target} with {count}", Tone.HEAD), (", Ctrl-C stops it", Tone.QUIET)]]
     lines += labeled("store", shown(engine.store).strip("<>"), width)
-    lines += labeled("workflows", _names([f"{name} {version}" for name, version in workflows]), width)
+    lines += labeled("flows", _names([f"{name} {version}" for name, version in workflows]), width)
     lines += labeled("steps", _names(steps), width)
     if isinstance(engine.store, MemoryEventStore):
         text = "the store is in memory: runs come only from this process, and end with it"
@@ -180,9 +180,9 @@ class _Ends:
             self._terminal.say(
                 [
                     [
-                        (printable(f"{run.run_id} {run.workflow} "), Tone.PLAIN),
+                        (f"{run.run_id} ({printable(run.workflow)}) ", Tone.PLAIN),
                         (str(run.status), tone),
-                        (printable(f" after {lasted}{why}"), Tone.PLAIN),
+                        (f" after {printable(lasted + why)}", Tone.PLAIN),
                     ]
                 ]
             )
