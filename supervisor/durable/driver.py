@@ -77,12 +77,13 @@ class Drive:
         now: datetime | None,
         halted: Callable[[], bool],
         lease: CancelToken | None,
-        check: Callable[[Projection], None] | None = None,
+        opening: Callable[[Projection], list[FlowEvent]] | None = None,
     ) -> None:
         """Prepare.
 
         now: what counts as due; None for the clock.  halted: asked before an attempt is started.  lease: canceled
-        when somebody else has the run.  check: asked about a history that somebody else began.
+        when somebody else has the run.  opening: what comes from outside: the events that are to be appended to a
+        history, asked for again whenever somebody else has appended; what it raises is raised.
         """
         self.projection: Projection = projection
         self._host = host
@@ -90,12 +91,17 @@ class Drive:
         self._now = now
         self._halted = halted
         self._lease = lease
-        self._check = check
+        self._opening = opening
         self._durable = projection.sequence  # up to here the history is stored
         self._pending: list[FlowEvent] = []
         self._outcomes: list[_Ended] = []  # those among the pending
         self._at: datetime | None = None  # of the pending events
         self._token = self._new_token()
+        self._open()
+
+    def _open(self) -> None:
+        if self._opening is not None and (events := self._opening(self.projection)):
+            self.add(events)
 
     def _new_token(self) -> CancelToken:
         token = (
@@ -215,7 +221,7 @@ class Drive:
                 continue
             self.projection.confirm(stored)
             self._durable = self.projection.sequence
-            self._pending, self._outcomes = [], []
+            self._pending, self._outcomes, self._opening = [], [], None
         self._at = None
         return undisturbed
 
@@ -230,12 +236,11 @@ class Drive:
         outcomes, self._outcomes, self._pending = self._outcomes, [], []
         self.projection = self._host.load(self.projection.run_id)
         self._durable = self.projection.sequence
-        if self._check is not None:
-            self._check(self.projection)
         if self._token.canceled or self.projection.cancellation is not None:
             self._token = self._new_token()
         for each in outcomes:
             self._record(each)
+        self._open()
 
     def _record(self, ended: _Ended) -> None:
         event = outcome_event(self.projection, ended.step_id, ended.attempt, ended.outcome, ended.anchor)

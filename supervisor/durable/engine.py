@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from supervisor.durable.bell import Bell
-from supervisor.durable.control import Control
+from supervisor.durable.control import Control, due_waits
 from supervisor.durable.driver import Drive
 from supervisor.durable.errors import (
     EventConflict,
@@ -117,8 +117,8 @@ class FlowEngine(Control):
         """Where runs stand in line for workers."""
         with self._lock:
             if self._queue is None:
-                offered = getattr(self.store, "work_queue", None)
-                if callable(offered):
+                offered: Callable[[Clock], WorkQueue] | None = getattr(self.store, "work_queue", None)
+                if offered is not None:
                     self._queue = offered(self.clock)
                 else:
                     from supervisor.durable.queues.memory import MemoryWorkQueue
@@ -161,27 +161,27 @@ class FlowEngine(Control):
         raises.
         """
         found, data, chosen = self._checked_start(workflow, input, run_id)
+
+        def create(projection: Projection) -> list[FlowEvent]:
+            if projection.exists:
+                self._check_same(projection, found, data)
+                return []
+            return [_created(found, data)]
+
         seat = self._seat(chosen)
         if seat is None:
             self._check_same(self.read(chosen), found, data)
             return chosen
-
-        def check(projection: Projection) -> None:
-            self._check_same(projection, found, data)
-
-        def begin(drive: Drive) -> None:
-            if not drive.projection.exists:
-                drive.add([RunCreated({"name": found.name, "version": found.version}, data)])
-            else:
-                check(drive.projection)
-
         first = Projection(chosen).keeping_history()
         if run_id is not None:
             try:
                 first = self.load(chosen)
             except RunNotFound:
                 pass
-        self._drive(seat, first, check=check, begin=begin)
+            except BaseException:
+                self.seats.leave(seat, look_again=False)
+                raise
+        self._drive(seat, first, opening=create)
         return chosen
 
     def submit(
@@ -189,9 +189,8 @@ class FlowEngine(Control):
     ) -> str:
         """Create a run and queue it for a worker; return its id. Like `start`, but drives nothing."""
         found, data, chosen = self._checked_start(workflow, input, run_id)
-        created = RunCreated({"name": found.name, "version": found.version}, data)
         try:
-            self.append(chosen, 0, [created], self.clock.now())
+            self.append(chosen, 0, [_created(found, data)], self.clock.now())
         except EventConflict:
             projection = self.load(chosen)
             self._check_same(projection, found, data)
@@ -234,7 +233,26 @@ class FlowEngine(Control):
         UnknownStep, ReplayLimitExceeded, StoreError, and KeyboardInterrupt or SystemExit of a step.
         """
         when = None if now is None else instant(now, "now")
-        return self._drive_known(check_run_id(run_id), when).snapshot()
+        return self.drive_with(check_run_id(run_id), when, None).snapshot()
+
+    def drive_with(
+        self, run_id: str, now: datetime | None, opening: Callable[[Projection], list[FlowEvent]] | None
+    ) -> Projection:
+        """Drive a run, with events from outside first; wait for who drives it, unless this is a step."""
+        seat = self._seat(run_id)
+        if seat is not None:
+            return self._drive(seat, None, now=now, opening=opening)
+        if opening is not None:
+            self._hand_over(run_id, opening)
+        return self.read(run_id)
+
+    def _hand_over(self, run_id: str, opening: Callable[[Projection], list[FlowEvent]]) -> None:
+        """Append events from outside to a run that somebody else drives, and have it looked at once more."""
+        self.commit(run_id, opening)
+        seat = self._seat(run_id, wait=False)
+        if seat is not None:  # who drove it has just left, or does so in another process
+            self.seats.leave(seat, look_again=False)
+            self.queue.enqueue(run_id)
 
     def drive_leased(self, run_id: str, halted: Callable[[], bool], lease: CancelToken) -> Projection:
         """Drive a run for a worker: its due waits first. If a thread of this process drives it, that one does.
@@ -244,28 +262,18 @@ class FlowEngine(Control):
         with self._lock:
             ahead = self._catch_up.pop(run_id, None)
         now = self.clock.now()
-        self.complete_waits(run_id, now if ahead is None else max(now, ahead))
-        return self._drive_known(run_id, ahead, wait=False, halted=halted, lease=lease)
+        opening = due_waits(now if ahead is None else max(now, ahead))
+        seat = self._seat(run_id, wait=False)
+        if seat is None:
+            self._hand_over(run_id, opening)
+            return self.read(run_id)
+        return self._drive(seat, None, now=ahead, halted=halted, lease=lease, opening=opening)
 
     def catch_up(self, run_id: str, now: datetime) -> None:
         """Have the next worker that drives the run take a future instant for now."""
         if now > self.clock.now():
             with self._lock:
                 self._catch_up[run_id] = now
-
-    def _drive_known(
-        self,
-        run_id: str,
-        now: datetime | None,
-        *,
-        wait: bool = True,
-        halted: Callable[[], bool] | None = None,
-        lease: CancelToken | None = None,
-    ) -> Projection:
-        seat = self._seat(run_id, wait=wait)
-        if seat is None:
-            return self.read(run_id)
-        return self._drive(seat, None, now=now, halted=halted, lease=lease)
 
     def _seat(self, run_id: str, *, wait: bool = True) -> Seat | None:
         """Take the seat of a run; None if its driver looks once more instead. Never waits inside a step."""
@@ -279,8 +287,7 @@ class FlowEngine(Control):
         now: datetime | None = None,
         halted: Callable[[], bool] | None = None,
         lease: CancelToken | None = None,
-        check: Callable[[Projection], None] | None = None,
-        begin: Callable[[Drive], None] | None = None,
+        opening: Callable[[Projection], list[FlowEvent]] | None = None,
     ) -> Projection:
         """Drive from the seat, and leave it. Marks a run that only a person can help, and takes marks back."""
         run_id, left = seat.run_id, False
@@ -295,12 +302,10 @@ class FlowEngine(Control):
                     now=now,
                     halted=self._never if halted is None else halted,
                     lease=lease,
-                    check=check,
+                    opening=opening,
                 )
+                opening = None
                 try:
-                    if begin is not None:
-                        begin(drive)
-                        begin = None
                     projection = drive.run()
                 except (NonDeterministic, InvalidTransition) as error:
                     self._mark(run_id, error)
@@ -375,19 +380,18 @@ class FlowEngine(Control):
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
 
-    def go_on(self, run_id: str) -> None:
-        """Drive a run to which something was added, unless others have to: who drives it already, the worker
-        of any process that holds its lease, or one that knows its workflow.
+    def go_on(self, run_id: str, opening: Callable[[Projection], list[FlowEvent]] | None = None) -> None:
+        """Bring events from outside to a run and drive it, unless others have to: who drives it already, the
+        worker of any process that holds its lease, or one that knows its workflow.
         """
         seat = self._seat(run_id, wait=False)
-        if seat is None:
-            return
-        if self.queue.leased(run_id):
-            self.seats.leave(seat, look_again=False)
-            self.queue.enqueue(run_id)  # once more after this lease
+        if seat is None or self.queue.leased(run_id):
+            if seat is not None:
+                self.seats.leave(seat, look_again=False)
+            self._hand_over(run_id, opening or _nothing)
             return
         try:
-            self._drive(seat, None)
+            self._drive(seat, None, opening=opening)
         except (UnknownWorkflow, UnknownStep):
             self.queue.enqueue(run_id)
 
@@ -430,3 +434,11 @@ class FlowEngine(Control):
 
 _LAST = {"run_completed", "run_failed", "run_retry_exhausted", "run_cancelled"}
 _SCHEDULING = {"wait_created", "step_retrying"}
+
+
+def _created(workflow: RegisteredWorkflow, data: Json) -> RunCreated:
+    return RunCreated({"name": workflow.name, "version": workflow.version}, data)
+
+
+def _nothing(_: Projection) -> list[FlowEvent]:
+    return []

@@ -50,7 +50,11 @@ _DEFAULTS: Final = {  # of a connection; what the dsn says goes first
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # ms
 }
+# Every statement has one good plan, by an index, whatever its values: planning it anew costs more than running it,
+# and a plan made while a table was small must not be a scan.
 _SETTINGS: Final = f"""
+    SET plan_cache_mode = force_generic_plan;
+    SET enable_seqscan = off;
     SET TimeZone = 'UTC';
     SET client_min_messages = warning;
     SET default_transaction_isolation = 'read committed';

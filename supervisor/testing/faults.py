@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.kernel.errors import SupervisorError
+from supervisor.durable.errors import StoreError
 from supervisor.kernel.text import shown
 
 __all__ = ["FaultyStore", "InjectedFault"]
@@ -14,8 +14,8 @@ __all__ = ["FaultyStore", "InjectedFault"]
 _EVENTS = 2  # place of the events among the arguments of `append(run_id, expected_sequence, events, at)`
 
 
-class InjectedFault(SupervisorError):  # noqa: N818
-    """A fault that a test ordered."""
+class InjectedFault(StoreError):  # noqa: N818
+    """A fault that a test ordered: to whoever calls the store, its storage has failed."""
 
 
 class FaultyStore:

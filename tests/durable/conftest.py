@@ -18,9 +18,23 @@ from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
-from tests.postgres_fixtures import pg_dsn, pg_of_our_own, pg_server, pg_session_dsn
+from tests.postgres_fixtures import (
+    pg_dsn,
+    pg_empty_tables,
+    pg_of_our_own,
+    pg_server,
+    pg_session_dsn,
+    pg_tables,
+)
 
-__all__ = ["pg_dsn", "pg_of_our_own", "pg_server", "pg_session_dsn"]  # fixtures, taken in
+__all__ = [
+    "pg_dsn",
+    "pg_empty_tables",
+    "pg_of_our_own",
+    "pg_server",
+    "pg_session_dsn",
+    "pg_tables",
+]  # fixtures, taken in
 
 
 @dataclass(frozen=True)
@@ -59,13 +73,13 @@ def _memory_queue(_: Place, clock: Clock, **options: Any) -> Any:
 def _postgres_store(place: Place) -> Any:
     from supervisor.durable.stores.postgres import PostgresEventStore
 
-    return PostgresEventStore(place.fixture("pg_dsn"))
+    return PostgresEventStore(place.fixture("pg_empty_tables"))
 
 
 def _postgres_queue(place: Place, clock: Clock, **options: Any) -> Any:
     from supervisor.durable.queues.postgres import PostgresWorkQueue
 
-    return PostgresWorkQueue(place.fixture("pg_dsn"), clock=clock, **options)
+    return PostgresWorkQueue(place.fixture("pg_empty_tables"), clock=clock, **options)
 
 
 def _sqlite_store(place: Place) -> Any:

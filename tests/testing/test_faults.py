@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
 import pytest
 
-from supervisor import SupervisorError
+from supervisor.durable.errors import StoreError
+from supervisor.durable.history import RunCreated, RunStarted
+from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.testing import FaultyStore, InjectedFault
+
+AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 class Shelf:
@@ -120,8 +125,17 @@ def test_a_with_block_opens_and_closes_the_store() -> None:
     assert not shelf.open
 
 
-def test_a_fault_is_an_error_of_the_library() -> None:
-    assert issubclass(InjectedFault, SupervisorError)
+def test_a_fault_is_an_error_of_a_store() -> None:
+    assert issubclass(InjectedFault, StoreError)
+
+
+@pytest.mark.parametrize(("after", "stored"), [(False, []), (True, ["run_created", "run_started"])])
+def test_an_append_of_a_real_store_fails_as_a_whole(after: bool, stored: list[str]) -> None:
+    inner = MemoryEventStore()
+    store = FaultyStore(inner, lambda event: event.type == "run_started", after)
+    with pytest.raises(StoreError):
+        store.append("r", 0, [RunCreated({"name": "w", "version": "1"}, None), RunStarted()], AT)
+    assert [each.event.type for run_id in inner.list_run_ids() for each in inner.read(run_id)] == stored
 
 
 def test_a_verdict_that_cannot_be_called_is_refused() -> None:

@@ -70,10 +70,10 @@ def draft(run_id: object, expected: object, events: Sequence[FlowEvent], at: obj
     if not isinstance(events, Sequence) or not events:  # type: ignore[redundant-expr]
         raise ValueError(f"events must be a list of one or more events, got {shown(events)}")
     rows: list[Row] = []
-    ids = _event_ids(len(events))
+    ids, where = _event_ids(len(events)), f" of run {checked_id!r}"
     for number, each in enumerate(events, sequence + 1):
         event, form = check_form(each)
-        text = encode(form, f"{event.type} of run {checked_id!r}")
+        text = encode(form, event.type + where)
         rows.append((Envelope(checked_id, number, next(ids), when, event), text))
     return Draft(checked_id, sequence, rows, when)
 

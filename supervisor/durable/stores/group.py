@@ -73,7 +73,10 @@ class GroupCommit(Generic[Connection]):
         self._closed: str | None = None  # what to tell who comes late
 
     def submit(self, work: Callable[[Connection], Any], done: Callable[[Any], object] | None = None) -> Any:
-        """Block until a job is durable and return its result, or raise what went wrong with it."""
+        """Block until a job is durable and return its result, or raise what went wrong with it.
+
+        A Ctrl-C ends the wait; whether the job was, or will be, written is not known then.
+        """
         job = Job(work, done)
         try:
             with self._lock:

@@ -101,13 +101,11 @@ class PostgresEventStore:
         entry = draft(run_id, expected_sequence, events, at)
         with self._lock:
             kept = self._folds.take(entry.run_id)
-        if not self._write(entry, kept):
-            # Not what we knew, and no other writer was faster: the run was made anew behind our back.
-            if not self._write(entry, None):
-                raise StoreError(
-                    f"run {entry.run_id!r} has {entry.expected} events, and flow_runs says otherwise; nothing was "
-                    "written"
-                )
+        # If the first fails, the run was made anew behind our back: what we knew of it is of another one.
+        if not (self._write(entry, kept) or self._write(entry, None)):
+            raise StoreError(
+                f"run {entry.run_id!r} has {entry.expected} events, and flow_runs says otherwise; nothing was written"
+            )
         return entry.envelopes
 
     def _write(self, entry: Draft, kept: Projection | None) -> bool:
@@ -210,7 +208,7 @@ class PostgresEventStore:
         """See `FlowEventStore.list_due_wakeups`."""
         values = (instant(now, "now"), count(limit, "limit", 1))
         return [
-            Wakeup(kind, run_id, as_it_was(subject_id), due_at)
+            Wakeup(kind, run_id, subject_id, due_at)
             for kind, run_id, subject_id, due_at in self._rows("list what is due", _DUE, values)
         ]
 

@@ -50,7 +50,7 @@ class SqliteEventStore:
     """Keeps histories in a SQLite file with a write-ahead log. Threads that append at once share a commit.
 
     path: of the file; it is made, with its folders, unless `migrate` is False: then it must be there, with all
-    tables, which `python -m supervisor` or another store has made.  synchronous: `full` survives a power loss,
+    tables.  synchronous: `full` survives a power loss,
     `normal` only the end of the process.  busy_timeout: seconds to wait for the lock of another process, 5 by
     default. Raises StoreError.
     """

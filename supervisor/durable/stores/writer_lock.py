@@ -22,11 +22,18 @@ if sys.platform == "win32":
         os.lseek(fd, 1 << 20, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
+    def _unlock(fd: int) -> None:
+        os.lseek(fd, 1 << 20, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+
 else:
     import fcntl
 
     def _lock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 class WriterLock:
@@ -72,6 +79,8 @@ class WriterLock:
         """Let others write. Does nothing if it is not held."""
         if self._fd is not None:
             self._write("")  # nobody's; who dies leaves its id behind, which says nothing without the lock
+            # Said, not only closed: a child that was forked a moment ago may not have closed its copy yet.
+            _unlock(self._fd)
             self.abandon()
 
     def abandon(self) -> None:

@@ -61,7 +61,7 @@ MIGRATIONS: Final = (
     PRIMARY KEY (run_id, kind, subject_id)
 )""",
             r"""CREATE INDEX flow_wakeups_by_time ON flow_wakeups (due_at, run_id, subject_id, kind)""",
-            r"""-- One field of an event. json can't give out what holds a NUL, so the library's NUL_SIGN stands for it.
+            r"""-- One field of an event. json refuses texts with a NUL anywhere; the fields asked for have none.
 CREATE FUNCTION flow_event_field(body text, field text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF position('\u0000' IN body) > 0 THEN
