@@ -66,6 +66,7 @@ MAKERS = {"tasks/admission"}
 # Where a caller's own thread waits: these hand on to a primitive, and start and make nothing.
 FACES = {
     "cli/demo",
+    "cli/demo_run",
     "cli/demo_tasks",
     "cli/run_flows",
     "durable/queues/memory",

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from supervisor.cli.account import Account, fold
+from supervisor.cli.demo_crash import crash_and_go_on
 from supervisor.cli.demo_flow import FLOW, LIMIT, keep_reports
 from supervisor.cli.demo_tasks import FILES, RETRIES, ROWS, Place, Server, prepare, specs
 from supervisor.cli.main import NO_READER, TASK_FAILED
@@ -91,12 +92,24 @@ def demo(seconds: float) -> int:
             terminal.say([[("Interrupted: every task was asked to stop, and has ended.", Tone.HEAD)]])
             return 128 + story.received_signal
         surprises = _surprises(account, values, place)
-        cents = 0 if surprises else int(_report(place)[1])
+        if not surprises:
+            terminal.say(_brought(account, values, int(_report(place)[1]), terminal.width))
+            surprises, number = crash_and_go_on(terminal, Path(folder))
+            if terminal.lost:
+                return _unread(terminal.lost)
+            if number is not None:
+                terminal.say([[("Interrupted: its process has ended.", Tone.HEAD)]])
+                return 128 + number
     if surprises:
         terminal.say([[("This is not the story that was to be told:", Tone.BAD)]])
         terminal.say([[(f"  {surprise}", Tone.PLAIN)] for surprise in surprises])
         return TASK_FAILED
-    terminal.say(_ending(account, values, cents, terminal.width))
+    terminal.say(
+        [
+            [("All went as told.", Tone.GOOD)],
+            [("Your own tasks and flows: python -m supervisor run module:object", Tone.PLAIN)],
+        ]
+    )
     return 0
 
 
@@ -206,7 +219,7 @@ def _report(place: Place) -> list[str]:
     return (place.reports / "orders.txt").read_text("utf-8").split()
 
 
-def _ending(account: Account, values: Mapping[str, Any], cents: int, width: int | None) -> list[Line]:
+def _brought(account: Account, values: Mapping[str, Any], cents: int, width: int | None) -> list[Line]:
     rows = account.rows
     poller = rows["poll"]
     brought = {
@@ -219,6 +232,4 @@ def _ending(account: Account, values: Mapping[str, Any], cents: int, width: int 
         [("What the work has brought:", Tone.HEAD)],
         *(line for name, text in brought.items() for line in labeled(name, text, width)),
         [],
-        [("All went as told.", Tone.GOOD)],
-        [("Your own tasks and flows: python -m supervisor run module:object", Tone.PLAIN)],
     ]

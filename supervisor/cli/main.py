@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import supervisor
+from supervisor.cli.durable_parser import add_commands, call_db, call_runs, call_worker
 
 __all__ = ["INTERRUPTED", "NEVER_AGAIN", "NO_READER", "TASK_FAILED", "WRONG_USE", "main"]
 
@@ -36,6 +37,10 @@ first steps:
       see when a schedule fires
   {prog} graph jobs:workflow
       print a workflow as a Mermaid diagram
+  {prog} worker shop:engine
+      serve the durable runs of an engine
+  {prog} runs list --store sqlite:flows.db
+      see durable runs; `runs show RUN` draws one
 """
 _RUN = """\
 Run tasks in the foreground until every task has ended or a signal asks to stop; a scheduler
@@ -83,6 +88,7 @@ Supervise four real tasks and a flow for about ten seconds: a poller of an HTTP 
 loopback that answers, fails and hangs in turn; a periodic scan that hashes a directory tree;
 an import of a CSV file into SQLite; a worker that crashes until its retry limit; a scheduled
 flow that fails until it trips, and completes once the demo has mended its cause and reset it.
+Then a durable run: its process is killed in the middle, and a second one ends it.
 All of it happens in a temporary directory and on 127.0.0.1, and nothing is left behind.
 
 A terminal shows a table that is redrawn in place, a pipe gets plain lines.
@@ -133,7 +139,15 @@ def _graph(options: Namespace) -> int:
     return graph(options.target)
 
 
-_COMMANDS = {"run": _run, "cron": _cron, "graph": _graph, "demo": _demo}
+_COMMANDS = {
+    "run": _run,
+    "cron": _cron,
+    "graph": _graph,
+    "runs": call_runs,
+    "worker": call_worker,
+    "db": call_db,
+    "demo": _demo,
+}
 
 
 def _program() -> str:
@@ -199,6 +213,8 @@ def _parser(program: str) -> ArgumentParser:
         "graph", help="print a workflow as a Mermaid diagram", description=_GRAPH, **looks
     )
     graph.add_argument("target", metavar="MODULE:OBJECT", help="what to draw, such as jobs:workflow")
+
+    add_commands(commands, looks)
 
     demo = commands.add_parser(
         "demo", help="watch real tasks and a flow for ten seconds", description=_DEMO, **looks

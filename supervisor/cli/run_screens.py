@@ -37,9 +37,9 @@ _RUNS = (
     Column(title="WORKFLOW", room=50),
     Column(title="STATUS", least=10),
     Column(title="EVENTS", right=True, room=90),
-    Column(title="CREATED", room=100),
+    Column(title="CREATED", room=112),
     Column(title="CHANGED", least=9),
-    Column(title="", least=20, room=70),
+    Column(title="", least=20, room=100),
     Column(title="WHAT", room=60),
 )
 _STEPS = (
@@ -204,7 +204,7 @@ def _facts(
     )
     title: Line = [
         (run.run_id, Tone.HEAD),
-        (printable(f"  {run.workflow} version {run.version}").rjust(1), Tone.PLAIN),
+        (printable(f"{run.workflow} version {run.version}"), Tone.PLAIN),
     ]
     lines: list[Line] = [
         cut([title[0], ("  ", Tone.PLAIN), title[1]], width, symbols),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from supervisor.flows.running import RunningScheduler
 from supervisor.flows.scheduler import Scheduler
@@ -17,7 +17,11 @@ from supervisor.kernel.text import error_text, shown, traceback_text
 from supervisor.tasks.spec import TaskSpec
 from supervisor.tasks.supervisor import Supervisor
 
-__all__ = ["TargetError", "load", "load_workflow"]
+if TYPE_CHECKING:
+    from supervisor.durable.engine import FlowEngine
+    from supervisor.durable.runtime import FlowRuntime
+
+__all__ = ["TargetError", "load", "load_engine", "load_workflow"]
 
 
 class _Wanted(NamedTuple):
@@ -76,6 +80,28 @@ def load_workflow(target: str) -> Workflow:
     if isinstance(found, Scheduler | RunningScheduler):
         raise TargetError(f"{target} is a scheduler, which has no graph; name one of its workflows")
     raise TargetError(f"{target} is {_described(found)}; name {_DRAWABLE.or_made}")
+
+
+def load_engine(target: str) -> FlowEngine | FlowRuntime:
+    """Return the engine, or the runtime, that `module:object` names or makes; as `load`."""
+    from supervisor.durable.engine import FlowEngine
+    from supervisor.durable.runtime import FlowRuntime
+
+    wanted = _Wanted(
+        (FlowEngine, FlowRuntime),
+        False,
+        "a FlowEngine",
+        "a FlowEngine, a FlowRuntime beside --store, or a function that returns one of these",
+        "engine",
+        "serve",
+        "the engine",
+    )
+    found = _found(target, wanted)
+    if isinstance(found, FlowEngine | FlowRuntime):
+        return found
+    if isinstance(found, Supervisor | Scheduler | TaskSpec):
+        raise TargetError(f"{target} is {_described(found)}; use the command `run` for it")
+    raise TargetError(f"{target} is {_described(found)}; name {wanted.or_made}")
 
 
 def _found(target: str, wanted: _Wanted) -> object:

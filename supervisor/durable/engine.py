@@ -126,6 +126,10 @@ class FlowEngine(Control):
                     self._queue = MemoryWorkQueue(clock=self.clock)
             return self._queue
 
+    def subscribe(self, subscriber: Callable[[Any], object]) -> None:
+        """Have one more callable get what `subscribers` get, from now on. Call it before the engine is in use."""
+        self._observers.subscribe(subscriber)
+
     def close(self) -> None:
         """Let go: nobody may drive any more, who waits for a result is told, subscribers read what is left.
 

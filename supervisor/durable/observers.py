@@ -32,17 +32,25 @@ class Observers:
                 raise TypeError(f"a subscriber must be callable, got {shown(each)}")
         # What is stored of one run in some order is published in that order; a run always has the same lock.
         self._orders = [clock.lock() for _ in range(_ORDERS)]
-        self._bus: EventBus | None = None
-        if found:
-            bus = self._bus = EventBus(
-                clock, Inbox(clock), name="durable", capacity=_CAPACITY, subscriber_capacity=_CAPACITY
-            )
-            for each in found:
-                attached = getattr(each, "attached", None)
-                if callable(attached):
-                    attached(clock)
-                bus.subscribe(each, kinds=None, name=callable_name(each), capacity=None)
+        self._clock = clock
+        self._bus: EventBus | None = None  # set once
+        for each in found:
+            self.subscribe(each)
+
+    def subscribe(self, subscriber: Callable[[Any], object]) -> None:
+        """Have one more get what is published from now on. For one thread at a time."""
+        if not callable(subscriber):
+            raise TypeError(f"a subscriber must be callable, got {shown(subscriber)}")
+        attached = getattr(subscriber, "attached", None)
+        if callable(attached):
+            attached(self._clock)
+        bus = self._bus or EventBus(
+            self._clock, Inbox(self._clock), name="durable", capacity=_CAPACITY, subscriber_capacity=_CAPACITY
+        )
+        bus.subscribe(subscriber, kinds=None, name=callable_name(subscriber), capacity=None)
+        if self._bus is None:
             bus.start()
+            self._bus = bus
 
     @property
     def active(self) -> bool:

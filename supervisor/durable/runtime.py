@@ -200,6 +200,11 @@ class FlowRuntime:
 
     # Looking up
 
+    def names(self) -> tuple[list[tuple[str, str]], list[str]]:
+        """Return what is registered, sorted: name and version of each workflow, and the names of the steps."""
+        with self._lock:
+            return sorted(self._workflows), sorted(self._steps)
+
     def newest(self, workflow: object) -> RegisteredWorkflow:
         """Return the workflow to start, given by name or function. Raises UnknownWorkflow."""
         label = workflow if isinstance(workflow, str) else self._label(workflow)
