@@ -18,6 +18,7 @@ from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
+from tests.durable.world import World
 from tests.postgres_fixtures import pg_dsn, pg_of_our_own, pg_server, pg_session_dsn
 
 __all__ = ["pg_dsn", "pg_of_our_own", "pg_server", "pg_session_dsn"]  # fixtures, taken in
@@ -213,3 +214,11 @@ def make_queue(queue_kind: QueueKind, place: Place, timeline: Timeline) -> Itera
 @pytest.fixture
 def queue(make_queue: Callable[..., Any]) -> Any:
     return make_queue()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A store, a queue and an engine on virtual time, see `World`."""
+    made = World()
+    yield made
+    made.close()
