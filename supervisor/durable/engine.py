@@ -25,6 +25,8 @@ from supervisor.durable.history import (
     Envelope,
     FlowEvent,
     RunCreated,
+    StepRetrying,
+    WaitCreated,
 )
 from supervisor.durable.observers import Observers
 from supervisor.durable.payload import Json, brief, normal, same
@@ -95,7 +97,8 @@ class FlowEngine(Control):
         self.runtime: FlowRuntime = runtime
         self.timers: Deadlines = own_timer(self.clock)
         self.workers: Workers = Workers(self.clock, "durable:step", _TOGETHER)
-        self.scheduled: Bell = Bell(self.clock)  # rings when something was appended that may be due soon
+        self.scheduled: Bell = Bell(self.clock)  # rings when something is due before the alarm
+        self.alarm: datetime | None = None  # until then the scheduler sleeps; None: it is looking
         self._observers = Observers(self.clock, subscribers)
         self._lock = self.clock.lock()  # guards the fields below
         self._kept: OrderedDict[str, Projection] = OrderedDict()
@@ -345,11 +348,14 @@ class FlowEngine(Control):
             with self._observers.order(run_id):
                 stored = self.store.append(run_id, expected, events, at)
                 self._observers.publish(stored)
-        last = events[-1].type
-        if last in _LAST:
+        last = events[-1]
+        if last.type in _LAST:
             self.ended.ring()
-        elif last in _SCHEDULING:
-            self.scheduled.ring()
+        elif isinstance(last, WaitCreated | StepRetrying):
+            due_at = last.resume_at if isinstance(last, WaitCreated) else last.retry_after
+            alarm = self.alarm
+            if due_at is not None and (alarm is None or due_at < alarm):
+                self.scheduled.ring()
         return stored
 
     def tell(self, cls: type[Event], *values: object) -> None:
@@ -433,7 +439,6 @@ class FlowEngine(Control):
 
 
 _LAST = {"run_completed", "run_failed", "run_retry_exhausted", "run_cancelled"}
-_SCHEDULING = {"wait_created", "step_retrying"}
 
 
 def _created(workflow: RegisteredWorkflow, data: Json) -> RunCreated:
