@@ -18,6 +18,7 @@ from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
+from tests.durable.world import World
 from tests.postgres_fixtures import (
     pg_dsn,
     pg_empty_tables,
@@ -227,3 +228,28 @@ def make_queue(queue_kind: QueueKind, place: Place, timeline: Timeline) -> Itera
 @pytest.fixture
 def queue(make_queue: Callable[..., Any]) -> Any:
     return make_queue()
+
+
+@pytest.fixture
+def make_engine(clock: VirtualClock) -> Iterator[Callable[..., Any]]:
+    """Make engines on the virtual clock, or on another: `make_engine(runtime, store)`; they are closed afterwards."""
+    from supervisor.durable.engine import FlowEngine
+
+    made: list[FlowEngine] = []
+
+    def make(runtime: Any, store: Any = None, **options: Any) -> FlowEngine:
+        made.append(FlowEngine(runtime, store, **{"clock": clock, **options}))
+        return made[-1]
+
+    yield make
+    for each in reversed(made):
+        each.close()
+    clock.settle()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A store, a queue and an engine on virtual time, see `World`."""
+    made = World()
+    yield made
+    made.close()
