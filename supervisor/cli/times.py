@@ -45,7 +45,7 @@ def relative(instant: datetime, now: datetime) -> str:
     """Return when an instant is, seen from another: `5 s ago`, `in 3 h`, `now`; one unit, whole numbers."""
     seconds = (instant - now).total_seconds()
     passed = abs(seconds)
-    if passed < 0.5:
+    if round(passed) == 0:
         return "now"
     text = f"{passed:.0f} s"
     for unit, name, least in ((_DAY, "d", 2 * _DAY), (_HOUR, "h", 2 * _HOUR), (_MINUTE, "min", 2 * _MINUTE)):
