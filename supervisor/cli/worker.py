@@ -10,7 +10,7 @@ from functools import partial
 
 from supervisor.cli.main import TASK_FAILED
 from supervisor.cli.run import refused
-from supervisor.cli.store import RefusedError, address, answered, prepared
+from supervisor.cli.store import VARIABLE, RefusedError, answered, prepared
 from supervisor.cli.target import TargetError, load_engine
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import span
@@ -71,11 +71,11 @@ def _engine(stack: ExitStack, target: str, url: str | None) -> FlowEngine:
     """Return the engine to serve; it is closed with the stack. Raises TargetError, RefusedError, StoreError."""
     found = load_engine(target)
     if isinstance(found, FlowRuntime):
-        if url is None and not os.environ.get("SUPERVISOR_STORE"):
+        if url is None and not os.environ.get(VARIABLE):
             raise RefusedError(
                 f"{target} is a FlowRuntime, which has no store; give --store URL, or name a FlowEngine"
             )
-        store = prepared(address(url))
+        store = prepared(url)
         stack.callback(store.close)
         engine = FlowEngine(found, store)
     elif url is not None:
