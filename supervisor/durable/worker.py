@@ -31,6 +31,8 @@ __all__ = ["STORE_BACKOFF", "FlowWorker"]
 
 STORE_BACKOFF = BackoffPolicy(initial=0.1, max_delay=5.0, jitter=Jitter.NONE)  # when the queue itself fails
 _UNSERVED_DELAY = 1.0  # seconds for which a run that is unknown here is left to others
+_STEP_BACK = 0.1  # seconds by which a worker that left a run comes later for it than one that may know it
+_STEPPED_BACK = 60.0  # seconds for which it does so
 _POLL = 1.0  # seconds between two looks at a queue that nobody rings for
 
 
@@ -67,6 +69,7 @@ class FlowWorker:
         self._queue: WorkQueue = engine.queue if queue is None else queue
         self._heart = Heart(engine.clock, self._queue, self.lease_seconds, engine.notice_cancellation)
         self._clock = engine.clock
+        self._left_a_run_at = float("-inf")  # monotonic seconds; all threads of a worker know the same
 
     def run_once(self) -> str | None:
         """Drive the next run of the queue, on this thread; return its id, None if there is none.
@@ -131,6 +134,8 @@ class FlowWorker:
             return
         soon = self._queue.seconds_to_next()
         timeout = self.poll if soon is None else min(self.poll, max(soon, 0.001))
+        if self._clock.monotonic() <= self._left_a_run_at + _STEPPED_BACK:
+            timeout += _STEP_BACK  # else it might take the run again and again, just before who knows it
         self._queue.wait(ticket, stop.at_most(timeout), stop.token)
 
     def _next(self, stop: Stop | None) -> str | None:
@@ -157,6 +162,7 @@ class FlowWorker:
             return  # somebody else has it
         except (UnknownWorkflow, UnknownStep) as error:
             self._engine.tell(RunUnserved, run_id, str(error))
+            self._left_a_run_at = self._clock.monotonic()
             self._give_back(held, _UNSERVED_DELAY)
         except (NonDeterministic, InvalidTransition) as error:
             library_logger().error("run %r waits for a person: %s", run_id, error_text(error))

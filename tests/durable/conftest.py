@@ -18,6 +18,7 @@ from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 from supervisor.testing import VirtualClock
+from tests.durable.world import World
 from tests.postgres_fixtures import (
     pg_dsn,
     pg_empty_tables,
@@ -244,3 +245,11 @@ def make_engine(clock: VirtualClock) -> Iterator[Callable[..., Any]]:
     for each in reversed(made):
         each.close()
     clock.settle()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A store, a queue and an engine on virtual time, see `World`."""
+    made = World()
+    yield made
+    made.close()
