@@ -19,7 +19,7 @@ from tests.programs import ROOT
 
 PAGE = (ROOT / "docs" / "how-to" / "durable-operating.md").read_text("utf-8")
 SQL = dict(re.findall(r"(?ms)^```sql\n-- (.*?)\n(.*?)^```", PAGE))
-TABLES = "flow_runs flow_events flow_wakeups flow_failures flow_tasks flow_dead_letters".split()
+TABLES = ["flow_runs", "flow_events", "flow_wakeups", "flow_failures", "flow_tasks", "flow_dead_letters"]
 NOW = datetime.now(UTC)
 LONG_AGO = NOW - timedelta(days=100)
 
