@@ -57,7 +57,10 @@ def relative(instant: datetime, now: datetime) -> str:
 
 def absolute(instant: datetime, *, fine: bool = False) -> str:
     """Return an instant in UTC: `2026-01-31 12:00:00Z`.  fine: with milliseconds."""
-    return instant.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds" if fine else "seconds") + "Z"
+    return (
+        instant.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds" if fine else "seconds")
+        + "Z"
+    )
 
 
 def ticks(seconds: float, most: int) -> Iterator[tuple[float, str]]:

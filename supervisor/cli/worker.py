@@ -141,7 +141,7 @@ def _served(engine: FlowEngine, target: str, workers: int, width: int | None) ->
     workflows, steps = engine.runtime.names()
     count = "1 worker" if workers == 1 else f"{workers} workers"
     lines: list[Line] = [[(f"serving {target} with {count}", Tone.HEAD), (", Ctrl-C stops it", Tone.QUIET)]]
-    lines += labeled("store", shown(engine.store).strip("<>"), width)
+    lines.append([(f"  {'store':<8}", Tone.BUSY), (shown(engine.store).strip("<>"), Tone.PLAIN)])
     lines += labeled("flows", _names([f"{name} {version}" for name, version in workflows]), width)
     lines += labeled("steps", _names(steps), width)
     if isinstance(engine.store, MemoryEventStore):

@@ -15,6 +15,7 @@ from supervisor.durable.errors import (
     EventConflict,
     InvalidTransition,
     NonDeterministic,
+    QueueFull,
     RunConflict,
     RunNotFound,
     StoreError,
@@ -257,9 +258,11 @@ class FlowEngine(Control):
             self.seats.leave(seat, look_again=False)
             self.queue.enqueue(run_id)
 
-    def drive_leased(self, run_id: str, halted: Callable[[], bool], lease: CancelToken) -> Projection:
-        """Drive a run for a worker: its due waits first. If a thread of this process drives it, that one does.
+    def drive_leased(self, run_id: str, halted: Callable[[], bool], lease: CancelToken) -> Projection | None:
+        """Drive a run for a worker: its due waits first.
 
+        None if a thread of this process drives it already. That one looks once more, but it may fail, or may
+        not be allowed to: so the task is not done yet.
         halted: asked before an attempt is started.  lease: canceled when somebody else has the run.
         """
         with self._lock:
@@ -268,8 +271,10 @@ class FlowEngine(Control):
         opening = due_waits(now if ahead is None else max(now, ahead))
         seat = self._seat(run_id, wait=False)
         if seat is None:
-            self._hand_over(run_id, opening)
-            return self.read(run_id)
+            self.commit(run_id, opening)
+            seat = self._seat(run_id, wait=False)
+            if seat is None:
+                return None
         return self._drive(seat, None, now=ahead, halted=halted, lease=lease, opening=opening)
 
     def catch_up(self, run_id: str, now: datetime) -> None:
@@ -321,6 +326,14 @@ class FlowEngine(Control):
         finally:
             if not left:
                 self.seats.leave(seat, look_again=False)
+            if seat.again:  # somebody relied on this drive, and it has failed or was stopped
+                self._leave_to_workers(run_id)
+
+    def _leave_to_workers(self, run_id: str) -> None:
+        try:
+            self.queue.enqueue(run_id)
+        except (StoreError, QueueFull):  # why the drive failed is raised all the same
+            return
 
     def _never(self) -> bool:
         return self.closed
@@ -390,10 +403,9 @@ class FlowEngine(Control):
         """Bring events from outside to a run and drive it, unless others have to: who drives it already, the
         worker of any process that holds its lease, or one that knows its workflow.
         """
-        seat = self._seat(run_id, wait=False)
-        if seat is None or self.queue.leased(run_id):
-            if seat is not None:
-                self.seats.leave(seat, look_again=False)
+        leased = self.queue.leased(run_id)
+        seat = None if leased else self._seat(run_id, wait=False)
+        if seat is None:
             self._hand_over(run_id, opening or _nothing)
             return
         try:

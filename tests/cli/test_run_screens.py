@@ -116,7 +116,7 @@ def test_a_suspended_run_tells_what_it_waits_for_and_which_signals_wait_for_it()
         "cool-down   +      ----------                                               2 s",
         "approval    o                ------------------------------------>          7 s",
         "signal stop o                o",
-        "              |0        |2 s       |4 s      |6 s       |8 s      |10 s",
+        "              |0        |2 s      |4 s       |6 s      |8 s      |10 s",
         "",
         "  input   null",
         "",
