@@ -100,10 +100,11 @@ class Samples:
         ]
 
 
-def in_turn(cases: Mapping[str, Case], rounds: int) -> Samples:
+def in_turn(cases: Mapping[str, Case], rounds: int, *, warm: bool = True) -> Samples:
     """Run each case once to warm it up, then once in each round, in a new order each time."""
-    for case in cases.values():
-        case()
+    if warm:
+        for case in cases.values():
+            case()
     by_case: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         names = list(cases)

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -153,6 +154,18 @@ def open_place(url: str) -> Any:
     return PostgresEventStore(url)
 
 
+def open_patiently(url: str) -> Any:
+    """Open a store whose server may be down for a moment: a store that is opened fails at once without one."""
+    end = time.monotonic() + 20.0
+    while True:
+        try:
+            return open_place(url)
+        except StoreError:
+            if time.monotonic() > end:
+                raise
+            select.select([], [], [], 0.1)
+
+
 def witness(store: Any, log: Log) -> None:
     """Note every append after it was acknowledged: from then on it must be there."""
     append = store.append
@@ -202,7 +215,7 @@ def burn(owner: Any, names: tuple[str, ...], fuse: int, side: str, log: Log) -> 
 def work(options: argparse.Namespace) -> None:
     """Serve until stdin ends: so a worker that nobody kills ends with its parent."""
     log = Log(options.log)
-    store = open_place(options.store)
+    store = open_patiently(options.store)
     if options.fuse and options.where == "store":
         burn(store, ("append",), options.fuse, options.side, log)
     witness(store, log)

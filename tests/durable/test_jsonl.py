@@ -27,6 +27,7 @@ from supervisor.durable.history import RunCompleted, RunStarted, WaitCompleted
 from supervisor.durable.payload import encode
 from supervisor.durable.projection import Projection, Wakeup
 from supervisor.durable.snapshot import RunStatus
+from supervisor.durable.stores.index import WakeupIndex
 from supervisor.durable.stores.jsonl import JsonlEventStore
 from supervisor.testing import VirtualClock
 from tests.durable.making import AT, begin, created, later, signal, wait
@@ -126,6 +127,18 @@ def test_any_part_of_a_history_of_mixed_lines_is_read(opened: Open) -> None:
         for after in (0, 1, 63, 64, 65, 71, 72, 73, 127, 128, 141, 142, 143, 250, 341, 342, 400):
             found = [each.sequence for each in store.read("r", after=after, limit=150)]
             assert found == list(range(after + 1, min(342, after + 150) + 1))
+
+
+def test_the_writing_process_lists_its_directory_once(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened()
+    begin(store, "a", [wait("w", 5)])
+    assert store.next_scheduled_wakeup() == later(5)
+    monkeypatch.setattr(os, "scandir", lambda path: pytest.fail("it was listed"))
+    store.append("a", 3, [wait("v", 4)], AT)
+    assert store.next_scheduled_wakeup() == later(4)
+    begin(store, "b", [wait("w", 3)])
+    assert store.next_scheduled_wakeup() == later(3)
+    assert store.list_run_ids() == store.find_runs() == ["a", "b"]
 
 
 class Syncs:
@@ -546,6 +559,25 @@ def test_an_append_that_a_ctrl_c_ends_is_taken_back(
     store.append("r", 2, [signal("s")], AT)
 
 
+def test_an_append_that_a_ctrl_c_ends_once_it_is_durable_is_found(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    begin(store, "r")
+    assert store.next_scheduled_wakeup() is None
+    put = WakeupIndex.put
+
+    def interrupted(self: WakeupIndex, run_id: str, wakeups: list[Wakeup]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WakeupIndex, "put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.append("r", 2, [wait("w", 5)], AT)
+    monkeypatch.setattr(WakeupIndex, "put", put)
+    assert store.next_scheduled_wakeup() == later(5)
+    assert len(store.append("r", 3, [WaitCompleted("w")], AT)) == 1
+
+
 # -- the directory -----------------------------------------------------------------------------
 
 
@@ -706,6 +738,7 @@ PROGRAM = """
 from datetime import UTC, datetime
 from supervisor.durable.errors import StoreError
 from supervisor.durable.history import RunCompleted, RunCreated, RunStarted, SignalReceived, WaitCreated
+from supervisor.durable.stores.index import WakeupIndex
 from supervisor.durable.stores.jsonl import JsonlEventStore
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 0, UTC)

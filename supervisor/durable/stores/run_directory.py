@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["RunFiles"]
 
 _SUFFIX = ".jsonl"
+_NEVER = -1  # no time of a directory: what is not known is looked at again
 _STRIPES = 64  # locks for all runs: as many may be written at the same moment
 
 
@@ -65,6 +66,7 @@ class RunFiles:
         with self._stripe(entry.run_id), storage(f"append to run {entry.run_id!r} in {self.key}"):
             run = self._run(entry.run_id, writes=True)
             fd = run.opened(writes=True)
+            before = self._time() if fd is None else None
             try:
                 self._refresh(run, fd)
                 with self._lock:
@@ -73,17 +75,25 @@ class RunFiles:
                     fd = run.made()
                 self._write(run, fd, entry, fsync)
                 signature = self._signature(fd)
+                with self._lock:
+                    self._note(run, projection)
+                    if (
+                        before is not None and before == self._listed
+                    ):  # nothing else has changed in the directory
+                        self._listed = self._time()
+                run.signature = signature  # last: if the append is interrupted, the next call looks again
+            except BaseException:
+                if run.signature is None:  # then what is known is not what the file holds
+                    with self._lock:
+                        self._listed = _NEVER if self._listed is not None else None
+                raise
             finally:
                 if fd is not None:
                     os.close(fd)
-            with self._lock:
-                self._note(run, projection)
-            run.signature = signature  # last: if the append is interrupted, the next call looks again
 
     def _write(self, run: RunFile, fd: int, entry: Draft, fsync: bool) -> None:
         # holds the stripe
         first = run.sequence == 0
-        time = self._time() if first else 0
 
         def sync(fd: int) -> None:
             if fsync:
@@ -92,10 +102,6 @@ class RunFiles:
                     fsync_directory(self.key)
 
         run.write(fd, entry, sync)
-        if first:
-            with self._lock:
-                if time == self._listed:  # nothing but this has changed in the directory
-                    self._listed = self._time()
 
     def read(self, run_id: str, after: int, limit: int | None) -> list[Envelope] | None:
         """Return events; None if there is no such run."""
