@@ -31,7 +31,15 @@ from typing import Any
 from uuid import uuid4
 
 from supervisor import Canceled
-from supervisor.durable import FlowEngine, FlowRuntime, RetryPolicy, RunTerminal, StepInvocation, StoreError
+from supervisor.durable import (
+    FlowEngine,
+    FlowRuntime,
+    RetryPolicy,
+    RunTerminal,
+    StepInvocation,
+    StoreError,
+    open_store,
+)
 from supervisor.durable.history import Envelope, RunCreated, StepCompleted, StepCreated, StepStarted
 from supervisor.durable.projection import Projection
 
@@ -142,16 +150,13 @@ def steps(flows: FlowRuntime, log: Log, seed: int) -> None:
         return done
 
 
-def open_place(url: str) -> Any:
-    """Open the store of an address."""
-    scheme, _, rest = url.partition(":")
-    if scheme == "sqlite":
-        from supervisor.durable.stores.sqlite import SqliteEventStore
-
-        return SqliteEventStore(rest)
+def open_place(place: str) -> Any:
+    """Open the store of an address, or of a dsn in the other form that libpq knows."""
+    if ":" in place.partition("=")[0]:
+        return open_store(place)
     from supervisor.durable.stores.postgres import PostgresEventStore
 
-    return PostgresEventStore(url)
+    return PostgresEventStore(place)
 
 
 def open_patiently(url: str) -> Any:
