@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -137,20 +138,22 @@ class FlowEngine(Control):
     def close(self) -> None:
         """Let go: nobody may drive any more, who waits for a result is told, subscribers read what is left.
 
-        Store and queue stay open, they were given. Closing twice is the same as once.
+        Store and queue stay open, they were given. Closing twice is the same as once. Raises GraceExceeded if it
+        served, and steps ran on all the same.
         """
         with self._lock:
             if self.closed:
                 return
             self.closed = True
             serving, self._serving = self._serving, []
-        for each in serving:
-            each.stop()
-        self.seats.close()
-        self.seats.cancel_all(CancelReason.SHUTDOWN)
-        self.ended.ring()
-        self.workers.close(_CLOSING)
-        self._observers.close()
+        with ExitStack() as rest:  # carried out from the last to the first, whatever one of them raises
+            rest.callback(self._observers.close)
+            rest.callback(self.workers.close, _CLOSING)
+            rest.callback(self.ended.ring)
+            rest.callback(self.seats.cancel_all, CancelReason.SHUTDOWN)
+            rest.callback(self.seats.close)
+            for each in serving:
+                rest.callback(each.stop_once)
 
     # Starting
 

@@ -108,7 +108,8 @@ class FlowWorker:
 
     def cancel_steps(self) -> None:
         """Cancel the tokens of all steps that run here, as their process is about to end."""
-        self._heart.cancel(CancelReason.SHUTDOWN)
+        for run_id in self._heart.runs():
+            self._engine.seats.cancel(run_id, reason=CancelReason.SHUTDOWN)
 
     def work(self, stop: Stop) -> None:
         """One loop of `serve`."""
