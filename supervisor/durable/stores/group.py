@@ -2,6 +2,10 @@
 
 There is no thread of its own. The first thread that comes leads: it takes whatever has piled up, writes it,
 and hands the lead on to the first that came meanwhile. So a leader writes once, for others too, and goes home.
+
+Those whose job is done come back together, and the first of them would write alone, the others waiting for it. So
+a leader waits a moment until half of those who write are there: then half of them work while the others' commit is
+made. Who writes alone waits for nobody.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from supervisor.kernel.clock import SYSTEM_CLOCK, Latch, current_ident
 __all__ = ["MOST", "GroupCommit", "Job"]
 
 MOST = 256  # jobs in one transaction
+PATIENCE = 0.002  # seconds that a leader waits for others at most; nor longer than the last transaction took
 
 Connection = TypeVar("Connection")
 
@@ -66,6 +71,10 @@ class GroupCommit(Generic[Connection]):
         """Be as new. For the child of a fork, in which no other thread exists."""
         self._lock = SYSTEM_CLOCK.lock()  # guards the fields below
         self._resting = SYSTEM_CLOCK.condition(self._lock)
+        self._gathered = SYSTEM_CLOCK.condition(self._lock)
+        self._wanted = 0  # jobs that the leader waits for; 0 if it doesn't
+        self._written = 0  # jobs in the last transaction
+        self._took = 0.0  # seconds that it took
         self._jobs: list[Job[Connection]] = []
         self._leader: Job[Connection] | None = None
         self._ident = 0  # of the leader's thread, once it writes
@@ -87,6 +96,8 @@ class GroupCommit(Generic[Connection]):
                     self._leader = job
                 else:
                     job.latch = SYSTEM_CLOCK.latch()
+                    if 0 < self._wanted <= len(self._jobs):
+                        self._gathered.notify_all()
             if job.latch is not None:
                 job.latch.wait()
             if self._leader is job:  # nobody else takes the lead away
@@ -104,11 +115,26 @@ class GroupCommit(Generic[Connection]):
 
     def _lead(self, job: Job[Connection]) -> None:
         with self._lock:
+            self._ident = current_ident()
+            self._gather()
             job.batch = self._jobs[:MOST]  # its own job is the first
             del self._jobs[:MOST]
-            self._ident = current_ident()
+        began = SYSTEM_CLOCK.monotonic()
         self._write(job.batch)
+        self._took = SYSTEM_CLOCK.monotonic() - began  # only the leader uses it
         self._hand_on(job)
+
+    def _gather(self) -> None:
+        """Wait until half of those who write are in line: of who was told just now, and who came meanwhile."""
+        # holds _lock
+        wanted = (self._written + len(self._jobs)) // 2
+        if len(self._jobs) < wanted:
+            self._wanted = wanted
+            try:
+                self._gathered.wait_for(lambda: len(self._jobs) >= wanted, min(self._took, PATIENCE))
+            finally:
+                self._wanted = 0
+        self._written = min(len(self._jobs), MOST)
 
     def _hand_on(self, job: Job[Connection]) -> None:
         with self._lock:
