@@ -10,7 +10,7 @@ Run it: python examples/durable_testing.py
 Prints::
 
     reminded after 365 days, exactly
-    12 crashes, 12 times the same result
+    10 crashes, 10 times the same result
     calls of the steps: 3 without a crash, 4 at most
 """
 

@@ -11,7 +11,7 @@ import shlex
 import textwrap
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
@@ -125,8 +125,14 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @cache
-def help_of(subcommand: str) -> Finished:
-    return run_program("-m", "supervisor", *([subcommand] if subcommand else []), "--help")
+def help_of(*subcommands: str) -> Finished:
+    return run_program("-m", "supervisor", *subcommands, "--help")
+
+
+def subcommands_of(command: list[str]) -> list[str]:
+    """Return the words of a call that name a subcommand; `runs` and `db` have some of their own."""
+    words = list(takewhile(lambda word: not word.startswith("-"), command))
+    return words[: 2 if words[:1] in (["runs"], ["db"]) else 1]
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.name)
@@ -143,8 +149,7 @@ def test_a_python_block_runs_to_its_end(block: Block, results: dict[str, Finishe
     ("block", "command"), COMMANDS, ids=[f"{block.name} {shlex.join(command)}" for block, command in COMMANDS]
 )
 def test_a_command_of_the_docs_exists_with_its_options(block: Block, command: list[str]) -> None:
-    subcommand = command[0] if command and not command[0].startswith("-") else ""
-    finished = help_of(subcommand)
+    finished = help_of(*subcommands_of(command))
     assert finished.returncode == 0, f"{block.name}\n{finished.report()}"
     options = {word.split("=")[0] for word in command if word.startswith("--")}
     missing = sorted(option for option in options if option not in finished.stdout)
@@ -193,6 +198,13 @@ def test_blocks_are_found_with_their_line_language_and_comment() -> None:
 def test_a_fence_that_is_never_closed_is_an_error() -> None:
     with pytest.raises(ValueError, match="p:2"):
         blocks_of("p", "text\n```python\nx\n")
+
+
+def test_subcommands_of_subcommands_are_asked_for_their_help() -> None:
+    assert subcommands_of(["runs", "signal", "r-1", "--id", "x"]) == ["runs", "signal"]
+    assert subcommands_of(["run", "jobs:tasks", "--grace", "3"]) == ["run"]
+    assert subcommands_of(["runs", "--store", "x"]) == ["runs"]
+    assert subcommands_of(["--help"]) == []
 
 
 def test_calls_of_our_command_are_found_in_shell_blocks() -> None:

@@ -7,7 +7,8 @@ from dataclasses import fields
 from types import ModuleType
 
 import supervisor
-from supervisor import Event, TaskAdded, flows
+from supervisor import Event, TaskAdded, durable, flows
+from supervisor.durable import history
 from tests.programs import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "events.md").read_text("utf-8")
@@ -25,7 +26,7 @@ def events_of(module: ModuleType) -> list[type[Event]]:
     ]
 
 
-EVENTS = [*events_of(supervisor), *events_of(flows)]
+EVENTS = [*events_of(supervisor), *events_of(flows), *events_of(durable)]
 
 
 def shared_by_its_kind(cls: type[Event]) -> set[str]:
@@ -50,4 +51,17 @@ def test_every_event_is_in_the_reference_in_detail() -> None:
 
 
 def _home(cls: type[Event]) -> str:
-    return "supervisor.flows" if cls in events_of(flows) else "supervisor"
+    return next(each.__name__ for each in (flows, durable, supervisor) if cls in events_of(each))
+
+
+def test_every_event_of_a_history_is_in_the_table_of_durable_runs_with_its_fields() -> None:
+    page = (ROOT / "docs" / "reference" / "durable.md").read_text("utf-8")
+    rows = re.findall(r"(?m)^\| `([a-z_]+)` \|([^|]*)\|[^|]+\|$", page)
+    told = {label: re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", own)) for label, own in rows}
+    found = [each for name in history.__all__ if isinstance(each := getattr(history, name), type)]
+    wanted = {
+        each.type: [field.name for field in fields(each)]
+        for each in found
+        if issubclass(each, history.FlowEvent) and each is not history.FlowEvent
+    }
+    assert told == wanted

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import supervisor
-from supervisor import flows
+from supervisor import durable, flows
 from tests.programs import ROOT, run_code
 
 PACKAGE = ROOT / "supervisor"
@@ -54,7 +54,22 @@ FLOW_EVENTS = """
 """
 FLOW_NAMES = {*f"{FLOWS} {FLOW_ERRORS} {FLOW_EVENTS}".split()}
 
+DURABLE = """
+    FlowEngine FlowRuntime WorkflowContext StepInvocation current_step RetryPolicy StepFailureAction RunSnapshot
+    StepSnapshot WaitSnapshot RunStatus Envelope Wakeup FlowEventStore MemoryEventStore JsonlEventStore
+    SqliteEventStore PostgresEventStore WorkQueue MemoryWorkQueue SqliteWorkQueue PostgresWorkQueue Lease
+    FlowScheduler SchedulerTick FlowWorker open_store
+"""
+DURABLE_ERRORS = """
+    FlowError RunNotFound RunConflict RunTerminal InvalidRunId InvalidTransition NonDeterministic EventConflict
+    StoreError CorruptHistory SerializationError PayloadTooLarge ReplayLimitExceeded UnknownWorkflow UnknownStep
+    LeaseLost QueueFull NonRetryable StepFailed RunFailed SignalConflict
+"""
+DURABLE_EVENTS = "StoreFailed RunUnserved"
+DURABLE_NAMES = {*f"{DURABLE} {DURABLE_ERRORS} {DURABLE_EVENTS}".split()}
+
 ELSEWHERE = {
+    "supervisor.durable": sorted(DURABLE_NAMES),
     "supervisor.flows": sorted(FLOW_NAMES),
     "supervisor.subscribers": [
         "JsonlSubscriber",
@@ -73,7 +88,7 @@ SUPERVISORD = words("""
 
 NOT_LOADED = words("""
     asyncio croniter logging.handlers opentelemetry prometheus_client psycopg rich sqlite3 supervisor.cli
-    supervisor.flows supervisor.subscribers supervisor.testing unittest zoneinfo
+    supervisor.durable supervisor.flows supervisor.subscribers supervisor.testing unittest zoneinfo
 """)
 
 
@@ -108,9 +123,19 @@ def test_exactly_the_promised_names_of_flows_are_exported() -> None:
     assert list(flows.__all__) == sorted(FLOW_NAMES, key=natural)
 
 
-@pytest.mark.parametrize("name", [*EVENTS.split(), *FLOW_EVENTS.split()])
+def test_exactly_the_promised_names_of_durable_are_exported() -> None:
+    assert set(durable.__all__) == DURABLE_NAMES
+    assert list(durable.__all__) == sorted(DURABLE_NAMES, key=natural)
+
+
+@pytest.mark.parametrize("name", sorted(DURABLE_NAMES))
+def test_an_exported_name_of_durable_can_be_imported(name: str) -> None:
+    assert hasattr(durable, name)
+
+
+@pytest.mark.parametrize("name", [*EVENTS.split(), *FLOW_EVENTS.split(), *DURABLE_EVENTS.split()])
 def test_every_event_is_an_event_with_its_own_label(name: str) -> None:
-    event = getattr(supervisor, name, None) or getattr(flows, name)
+    event = next(getattr(each, name) for each in (supervisor, flows, durable) if hasattr(each, name))
     label = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Event")).lower()
     assert issubclass(event, supervisor.Event)
     assert event.kind == label
@@ -126,14 +151,18 @@ def test_the_exceptions_hang_where_users_catch_them() -> None:
     of_flows = [getattr(flows, name) for name in FLOW_ERRORS.split()]
     assert issubclass(flows.FlowError, supervisor.SupervisorError)
     assert [e for e in of_flows if not issubclass(e, flows.FlowError)] == []
+    of_durable = [getattr(durable, name) for name in DURABLE_ERRORS.split()]
+    assert issubclass(durable.FlowError, supervisor.SupervisorError)
+    assert [e for e in of_durable if not issubclass(e, durable.FlowError)] == []
 
 
 def test_every_public_name_has_a_docstring_of_its_own() -> None:
     found = {name: getattr(supervisor, name) for name in NAMES - {"INHERIT"}}
     found |= {name: getattr(flows, name) for name in FLOW_NAMES if not name.isupper()}
+    found |= {f"durable.{name}": getattr(durable, name) for name in DURABLE_NAMES}
     texts = {name: (each.__doc__ or "").strip() for name, each in found.items()}
     made_up = {
-        name for name, text in texts.items() if not text or text.startswith(f"{name}(")
+        name for name, text in texts.items() if not text or text.startswith(f"{name.split('.')[-1]}(")
     }  # by dataclass
     assert sorted(made_up) == []
 
@@ -191,6 +220,14 @@ def test_the_flows_load_no_calendar_until_a_schedule_needs_it() -> None:
     finished = run_code("import sys, supervisor.flows\nprint(*sys.modules)")
     assert finished.returncode == 0, finished.report()
     assert {"croniter", "asyncio", "supervisor.testing"} & set(finished.stdout.split()) == set()
+
+
+def test_the_durable_layer_loads_no_database_until_a_store_needs_it() -> None:
+    code = "import sys, supervisor.durable as d\nd.FlowEngine(d.FlowRuntime())\nprint(*sys.modules)"
+    finished = run_code(code)
+    assert finished.returncode == 0, finished.report()
+    unwanted = {"sqlite3", "psycopg", "asyncio", "croniter", "supervisor.flows", "supervisor.testing"}
+    assert unwanted & set(finished.stdout.split()) == set()
 
 
 def test_the_subscribers_load_no_optional_library_until_they_are_made() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 from supervisor.cli.main import TASK_FAILED
-from supervisor.cli.store import Address, RefusedError, address, answered
+from supervisor.cli.store import RefusedError, address, answered, must_exist, shown_address
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import absolute
 from supervisor.cli.words import Column, Line, Tone, table
 from supervisor.durable.instants import written
 from supervisor.durable.stores.migrations import Step
+from supervisor.durable.stores.opening import StoreAddress
 
 __all__ = ["db"]
 
@@ -33,7 +33,7 @@ def db(action: str, url: str | None, *, as_json: bool = False) -> int:
                 applied = _migrate(where)
                 names = ", ".join(applied)
                 text = f"applied {len(applied)} migrations: {names}" if applied else "nothing to do"
-                out.say([[(f"{where.shown}: {text}", Tone.PLAIN)]])
+                out.say([[(f"{shown_address(where)}: {text}", Tone.PLAIN)]])
                 return 0
             case "sql":
                 out.say([(line, Tone.PLAIN)] for line in _sql(where).splitlines())
@@ -59,7 +59,7 @@ def _plain(step: Step) -> dict[str, object]:
     return {"n": step.n, "name": step.name, "applied_at": at}
 
 
-def _migrate(where: Address) -> list[str]:
+def _migrate(where: StoreAddress) -> list[str]:
     if where.kind == "sqlite":
         from supervisor.durable.stores.migrations import sqlite
         from supervisor.durable.stores.sqlite_file import open_database
@@ -72,15 +72,12 @@ def _migrate(where: Address) -> list[str]:
     return _postgres().migrate(where.place)
 
 
-def _status(where: Address) -> list[Step]:
+def _status(where: StoreAddress) -> list[Step]:
     if where.kind == "sqlite":
         from supervisor.durable.stores.migrations import sqlite
         from supervisor.durable.stores.sqlite_file import open_database
 
-        if not Path(where.place).exists():
-            raise RefusedError(
-                f"there is no SQLite file {where.place!r}; check the path, or make it with: db migrate"
-            )
+        must_exist(where.place)
         database = open_database(where.place, create=False)
         try:
             return sqlite.status(database)
@@ -89,7 +86,7 @@ def _status(where: Address) -> list[Step]:
     return _postgres().status(where.place)
 
 
-def _sql(where: Address) -> str:
+def _sql(where: StoreAddress) -> str:
     if where.kind == "sqlite":
         from supervisor.durable.stores.migrations import sqlite
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 
 from supervisor.cli.bars import bars_of
 from supervisor.cli.demo_run import DEADLY, RUN
@@ -65,7 +66,7 @@ class _Process:
 
 def crash_and_go_on(terminal: Terminal, folder: Path) -> tuple[list[str], int | None]:
     """Play it, and print it; return what differs from the story, and the signal that ended it early."""
-    terminal.say([[(_TITLE, Tone.HEAD)]])
+    terminal.say(_paragraph(_TITLE, Tone.HEAD, terminal.width))
     file = folder / "flows.db"
     signals: list[int] = []
     begun: list[tuple[str, str]] = []  # process and step of each attempt
@@ -108,8 +109,12 @@ def crash_and_go_on(terminal: Terminal, folder: Path) -> tuple[list[str], int | 
         symbols=terminal.symbols,
     )
     told = f"No step that was recorded ran again: {', '.join(sorted(recorded))} have run in the first process only."
-    terminal.say([[], *drawn, [], [(told, Tone.PLAIN)], []])
+    terminal.say([[], *drawn, [], *_paragraph(told, Tone.PLAIN, terminal.width), []])
     return [], None
+
+
+def _paragraph(text: str, tone: Tone, width: int | None) -> list[Line]:
+    return [[(line, tone)] for line in (wrap(text, width) if width else [text])]
 
 
 def _told(pid: str, step: str, attempt: int, what: str, *, again: bool) -> Line:

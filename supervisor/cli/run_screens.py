@@ -192,7 +192,7 @@ def run_lines(
         lines += _fact("error", run.error, room, Tone.BAD)
     lines += _steps(list(run.steps.values()), now, width, symbols, most)
     lines += _waits(run, now, width, symbols, most)
-    return lines
+    return [cut(line, width, symbols) for line in lines]
 
 
 def _facts(
@@ -204,10 +204,10 @@ def _facts(
     )
     title: Line = [
         (run.run_id, Tone.HEAD),
-        (printable(f"{run.workflow} version {run.version}"), Tone.PLAIN),
+        (f"  {printable(f'{run.workflow} version {run.version}')}", Tone.PLAIN),
     ]
     lines: list[Line] = [
-        cut([title[0], ("  ", Tone.PLAIN), title[1]], width, symbols),
+        title,
         [
             (f"  {'status':<{_FACT - 2}}", Tone.QUIET),
             (f"{_mark(run.status, symbols)} {status}", _TONES[run.status]),
@@ -230,7 +230,7 @@ def _facts(
         lines += _fact(
             "marked", f"waits for a person since {_when(failure.at, now)}: {failure.reason}", width
         )
-    return [cut(line, width, symbols) for line in lines]
+    return lines
 
 
 def _when(instant: datetime, now: datetime) -> str:
@@ -293,7 +293,7 @@ def _steps(
             ]
         )
     rows = _folded(rows, most, len(_STEPS), symbols)
-    return [[], *(cut(line, width, symbols) for line in table(_STEPS, rows, width))]
+    return [[], *table(_STEPS, rows, width)]
 
 
 def _result(step: StepSnapshot, now: datetime) -> Piece:
@@ -338,7 +338,7 @@ def _waits(
     if not rows:
         return []
     rows = _folded(rows, most, len(_WAITS), symbols)
-    return [[], *(cut(line, width, symbols) for line in table(_WAITS, rows, width))]
+    return [[], *table(_WAITS, rows, width)]
 
 
 def _wait_row(mark: str, label: str, tone: Tone, what: str, result: str, symbols: Symbols) -> Line:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from supervisor.cli.main import NO_READER, TASK_FAILED, WRONG_USE
 from supervisor.cli.run_screens import history_lines, run_lines, run_table
-from supervisor.cli.store import NOT_ALLOWED, Address, RefusedError, address, answered, opened
+from supervisor.cli.store import NOT_ALLOWED, RefusedError, address, answered, opened
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import absolute, relative
 from supervisor.cli.words import Column, Line, Tone, cut, shortened, table
@@ -21,6 +21,7 @@ from supervisor.durable.instants import written
 from supervisor.durable.projection import Projection
 from supervisor.durable.queues.protocol import DeadLetter
 from supervisor.durable.snapshot import RunSnapshot, RunStatus
+from supervisor.durable.stores.opening import StoreAddress
 from supervisor.durable.stores.protocol import Failure
 from supervisor.kernel.clock import SYSTEM_CLOCK
 
@@ -231,7 +232,7 @@ class Runs:
         self._errors.say([[(text, Tone.QUIET)]])
 
 
-def _next(where: Address) -> str:
+def _next(where: StoreAddress) -> str:
     if where.kind == "jsonl":
         return "and the process that serves this directory goes on with it when it is started"
     return "and a worker goes on with it"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from supervisor.cli.main import WRONG_USE
 from supervisor.cli.terminal import Terminal
@@ -21,14 +21,25 @@ from supervisor.durable.errors import (
     StoreError,
 )
 from supervisor.durable.runtime import FlowRuntime
+from supervisor.durable.stores.opening import StoreAddress, open_store, read_address
 from supervisor.durable.stores.protocol import FlowEventStore
 from supervisor.kernel.text import printable
 
-__all__ = ["NOT_ALLOWED", "VARIABLE", "Address", "RefusedError", "address", "answered", "opened", "prepared"]
+__all__ = [
+    "NOT_ALLOWED",
+    "VARIABLE",
+    "RefusedError",
+    "address",
+    "answered",
+    "must_exist",
+    "opened",
+    "prepared",
+    "shown_address",
+]
 
 VARIABLE = "SUPERVISOR_STORE"
 NOT_ALLOWED = 1  # there is no such run, or it does not allow it
-_FORMS = "sqlite:PATH, jsonl:DIRECTORY or postgresql://USER@HOST/NAME"
+_FORMS = "sqlite:PATH, jsonl:DIR or postgresql://USER@HOST/NAME"
 
 
 class RefusedError(Exception):
@@ -39,93 +50,54 @@ class RefusedError(Exception):
         self.code = code
 
 
-class Address(NamedTuple):
-    """A store by its URL."""
-
-    kind: str  # memory, jsonl, sqlite or postgresql
-    place: str  # path, or the whole URL of PostgreSQL
-
-    @property
-    def shown(self) -> str:
-        """For people; without a password."""
-        if self.kind != "postgresql":
-            return f"{self.kind}:{self.place}"
-        scheme, _, rest = self.place.partition("://")
-        login, at, host = rest.rpartition("@")
-        return f"{scheme}://{login.partition(':')[0]}{at}{host}"
-
-
-def address(url: str | None) -> Address:
+def address(url: str | None) -> StoreAddress:
     """Return where a store is.  url: None for that of the environment. Raises RefusedError."""
     text = os.environ.get(VARIABLE, "") if url is None else url
     if not text:
         raise RefusedError(f"no store is named; give --store URL or set {VARIABLE}: {_FORMS}")
-    kind, colon, place = text.partition(":")
-    if kind in ("postgresql", "postgres") and place.startswith("//"):
-        return Address("postgresql", text)
-    if text in ("memory", "memory:"):
-        return Address("memory", "")
-    if not colon or kind not in ("sqlite", "jsonl"):
-        known = kind if kind in ("postgresql", "postgres", "memory") else ""
-        given = f"{known}:..." if known else repr(_without_password(text))
-        raise RefusedError(f"{given} is no URL of a store; write {_FORMS}")
-    if not place or place.startswith("//"):
-        noun = "path of a file" if kind == "sqlite" else "directory"
-        raise RefusedError(
-            f"{text!r} names no {noun}; write {kind}:{place.lstrip('/') or 'flows'}, or an absolute path"
-        )
-    return Address(kind, place)
+    try:
+        return read_address(text)
+    except ValueError as error:
+        raise RefusedError(f"{'--store' if url is not None else VARIABLE}: {error}") from None
 
 
-def _without_password(text: str) -> str:
-    login, at, rest = text.rpartition("@")
-    return f"...@{rest}" if at and ":" in login else text
+def shown_address(where: StoreAddress) -> str:
+    """Return an address for people; without a password."""
+    if where.kind != "postgresql":
+        return f"{where.kind}:{where.place}"
+    scheme, _, rest = where.place.partition("://")
+    login, at, host = rest.partition("?")[0].rpartition("@")
+    return f"{scheme}://{login.partition(':')[0]}{at}{host}"
 
 
-def prepared(where: Address) -> FlowEventStore:
+def prepared(url: str | None) -> FlowEventStore:
     """Open a store for a worker, which makes what is not there. Raises RefusedError, StoreError."""
-    return _made(where, migrate=True)
+    address(url)
+    try:
+        return open_store(os.environ.get(VARIABLE, "") if url is None else url)
+    except ImportError as error:
+        raise RefusedError(str(error)) from None
 
 
-def _made(where: Address, migrate: bool) -> FlowEventStore:
-    match where.kind:
-        case "memory":
-            from supervisor.durable.stores.memory import MemoryEventStore
-
-            return MemoryEventStore()
-        case "jsonl":
-            from supervisor.durable.stores.jsonl import JsonlEventStore
-
-            return JsonlEventStore(where.place)
-        case "sqlite":
-            from supervisor.durable.stores.sqlite import SqliteEventStore
-
-            return SqliteEventStore(where.place, migrate=migrate)
-        case _:
-            try:
-                from supervisor.durable.stores.postgres import PostgresEventStore
-            except ImportError as error:
-                raise RefusedError(str(error)) from None
-            return PostgresEventStore(where.place, migrate=migrate)
-
-
-def _existing(where: Address) -> FlowEventStore:
+def _existing(where: StoreAddress) -> FlowEventStore:
     """Open a store that must be there, and change nothing. Raises RefusedError, StoreError."""
     match where.kind:
         case "memory":
             raise RefusedError(
                 f"memory: is gone with the process that had it, and can't be looked at from here; give {_FORMS}"
             )
-        case "jsonl" if not Path(where.place).is_dir():
-            raise RefusedError(f"there is no directory {where.place!r}; check the path of --store")
-        case "sqlite" if not Path(where.place).exists():
-            raise RefusedError(
-                f"there is no SQLite file {where.place!r}; check the path of --store, or make it with: db migrate"
-            )
-        case _:
+        case "jsonl":
+            if not Path(where.place).is_dir():
+                raise RefusedError(f"there is no directory {where.place!r}; check the path of --store")
+            from supervisor.durable.stores.jsonl import JsonlEventStore
+
+            return JsonlEventStore(where.place)
+        case "sqlite":
+            must_exist(where.place)
+        case "postgresql":
             pass
     try:
-        return _made(where, migrate=False)
+        return _as_it_is(where)
     except StoreError as error:
         text = str(error)
         if "lacks the migrations" in text:
@@ -133,8 +105,29 @@ def _existing(where: Address) -> FlowEventStore:
         raise
 
 
+def _as_it_is(where: StoreAddress) -> FlowEventStore:
+    """Open a database without a change to its tables. Raises RefusedError, StoreError."""
+    if where.kind == "sqlite":
+        from supervisor.durable.stores.sqlite import SqliteEventStore
+
+        return SqliteEventStore(where.place, migrate=False)
+    try:
+        from supervisor.durable.stores.postgres import PostgresEventStore
+    except ImportError as error:
+        raise RefusedError(str(error)) from None
+    return PostgresEventStore(where.place, migrate=False)
+
+
+def must_exist(path: str) -> None:
+    """Raise RefusedError unless there is something at the path of a SQLite file."""
+    if not Path(path).exists():
+        raise RefusedError(
+            f"there is no SQLite file {path!r}; check the path of --store, or make it with: db migrate"
+        )
+
+
 @contextmanager
-def opened(where: Address) -> Generator[FlowEngine]:
+def opened(where: StoreAddress) -> Generator[FlowEngine]:
     """Open a store that must be there, behind an engine that knows no workflows. Raises RefusedError, StoreError."""
     store = _existing(where)
     try:

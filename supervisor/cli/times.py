@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 
 from supervisor.cli.words import duration
 
@@ -45,7 +45,7 @@ def relative(instant: datetime, now: datetime) -> str:
     """Return when an instant is, seen from another: `5 s ago`, `in 3 h`, `now`; one unit, whole numbers."""
     seconds = (instant - now).total_seconds()
     passed = abs(seconds)
-    if passed < 0.5:
+    if round(passed) == 0:
         return "now"
     text = f"{passed:.0f} s"
     for unit, name, least in ((_DAY, "d", 2 * _DAY), (_HOUR, "h", 2 * _HOUR), (_MINUTE, "min", 2 * _MINUTE)):
@@ -57,7 +57,10 @@ def relative(instant: datetime, now: datetime) -> str:
 
 def absolute(instant: datetime, *, fine: bool = False) -> str:
     """Return an instant in UTC: `2026-01-31 12:00:00Z`.  fine: with milliseconds."""
-    return instant.replace(tzinfo=None).isoformat(" ", "milliseconds" if fine else "seconds") + "Z"
+    return (
+        instant.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds" if fine else "seconds")
+        + "Z"
+    )
 
 
 def ticks(seconds: float, most: int) -> Iterator[tuple[float, str]]:

@@ -146,7 +146,8 @@ def shortened(text: str, width: int, symbols: Symbols) -> str:
 
 
 def _start(text: str, width: int) -> str:
-    text = text[: max(width, 0)]
+    width = max(width, 0)
+    text = text[:width]
     while breadth(text) > width:
         text = text[:-1]
     return text

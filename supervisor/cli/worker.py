@@ -10,7 +10,7 @@ from functools import partial
 
 from supervisor.cli.main import TASK_FAILED
 from supervisor.cli.run import refused
-from supervisor.cli.store import RefusedError, address, answered, prepared
+from supervisor.cli.store import VARIABLE, RefusedError, answered, prepared
 from supervisor.cli.target import TargetError, load_engine
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import span
@@ -71,11 +71,11 @@ def _engine(stack: ExitStack, target: str, url: str | None) -> FlowEngine:
     """Return the engine to serve; it is closed with the stack. Raises TargetError, RefusedError, StoreError."""
     found = load_engine(target)
     if isinstance(found, FlowRuntime):
-        if url is None and not os.environ.get("SUPERVISOR_STORE"):
+        if url is None and not os.environ.get(VARIABLE):
             raise RefusedError(
                 f"{target} is a FlowRuntime, which has no store; give --store URL, or name a FlowEngine"
             )
-        store = prepared(address(url))
+        store = prepared(url)
         stack.callback(store.close)
         engine = FlowEngine(found, store)
     elif url is not None:
@@ -141,7 +141,7 @@ def _served(engine: FlowEngine, target: str, workers: int, width: int | None) ->
     workflows, steps = engine.runtime.names()
     count = "1 worker" if workers == 1 else f"{workers} workers"
     lines: list[Line] = [[(f"serving {target} with {count}", Tone.HEAD), (", Ctrl-C stops it", Tone.QUIET)]]
-    lines += labeled("store", shown(engine.store).strip("<>"), width)
+    lines.append([(f"  {'store':<8}", Tone.BUSY), (shown(engine.store).strip("<>"), Tone.PLAIN)])
     lines += labeled("flows", _names([f"{name} {version}" for name, version in workflows]), width)
     lines += labeled("steps", _names(steps), width)
     if isinstance(engine.store, MemoryEventStore):

@@ -135,7 +135,7 @@ class Control(Inspection, ABC):
         self.go_on(run_id)
 
     def force_cancel(self, run_id: str, reason: str | None = None) -> None:
-        """End a run at once, without clean-up. Raises RunNotFound, RunTerminal."""
+        """End a run at once, without clean-up. A mark for a person goes. Raises RunNotFound, RunTerminal."""
         why = None if reason is None else str(normal(reason, "reason"))
 
         def end(projection: Projection) -> list[FlowEvent]:
@@ -145,6 +145,7 @@ class Control(Inspection, ABC):
 
         projection = self.commit(run_id, end)
         self.seats.cancel(run_id, projection.sequence)
+        self.directory.clear_failure(run_id)
 
     def commit(self, run_id: str, decide: Callable[[Projection], list[FlowEvent]]) -> Projection:
         """Append what `decide` makes of the history, whoever else appends meanwhile; return what it says then."""

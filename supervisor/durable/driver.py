@@ -208,10 +208,7 @@ class Drive:
             return True
         undisturbed = True
         while self._pending:
-            if self._lease is not None and self._lease.canceled:
-                raise LeaseLost(
-                    f"run {self.projection.run_id!r} is driven by somebody else; what was done is dropped"
-                )
+            self._check_lease()
             events, at = self._pending, self._time()
             try:
                 stored = self._host.append(self.projection.run_id, self._durable, events, at)
@@ -226,7 +223,7 @@ class Drive:
         return undisturbed
 
     def _check_lease(self) -> None:
-        if self._lease is not None and self._lease.reason is CancelReason.REPLACED:
+        if self._lease is not None and self._lease.canceled:
             raise LeaseLost(
                 f"run {self.projection.run_id!r} is driven by somebody else; what was done is dropped"
             )
@@ -269,10 +266,7 @@ class Drive:
             raise stop.error
         if self._token.reason is CancelReason.SHUTDOWN:
             return False
-        if self._lease is not None and self._lease.canceled:
-            raise LeaseLost(
-                f"run {self.projection.run_id!r} is driven by somebody else; what was done is dropped"
-            )
+        self._check_lease()
         self._start_over()
         if self._token.canceled:
             self._token = self._new_token()

@@ -18,6 +18,7 @@ from supervisor.kernel.text import error_text, shown
 
 __all__ = ["FlowScheduler", "SchedulerTick"]
 
+_AN_HOUR = 3600.0  # seconds
 _AGAIN = 1.0  # seconds until due work that is queued already is looked at again
 
 
@@ -70,7 +71,7 @@ class FlowScheduler:
         told, longest = Stop(stop), seconds(max_sleep, "max_sleep")
         failures = 0
         while not told.now:
-            ticket = self._engine.scheduled.ticket()
+            ticket, self._engine.alarm = self._engine.scheduled.ticket(), None
             try:
                 delay = self._tick(longest)
                 failures = 0
@@ -82,6 +83,7 @@ class FlowScheduler:
                     "due work can't be queued, next try in %g s: %s", delay, error_text(error)
                 )
             if delay > 0.0:
+                self._engine.alarm = self._engine.clock.now() + timedelta(seconds=min(delay, _AN_HOUR))
                 self._engine.scheduled.wait(ticket, told.at_most(delay), told.token)
 
     def _tick(self, longest: float) -> float:

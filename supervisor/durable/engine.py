@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -15,6 +16,7 @@ from supervisor.durable.errors import (
     EventConflict,
     InvalidTransition,
     NonDeterministic,
+    QueueFull,
     RunConflict,
     RunNotFound,
     StoreError,
@@ -25,6 +27,8 @@ from supervisor.durable.history import (
     Envelope,
     FlowEvent,
     RunCreated,
+    StepRetrying,
+    WaitCreated,
 )
 from supervisor.durable.observers import Observers
 from supervisor.durable.payload import Json, brief, normal, same
@@ -95,7 +99,8 @@ class FlowEngine(Control):
         self.runtime: FlowRuntime = runtime
         self.timers: Deadlines = own_timer(self.clock)
         self.workers: Workers = Workers(self.clock, "durable:step", _TOGETHER)
-        self.scheduled: Bell = Bell(self.clock)  # rings when something was appended that may be due soon
+        self.scheduled: Bell = Bell(self.clock)  # rings when something is due before the alarm
+        self.alarm: datetime | None = None  # until then the scheduler sleeps; None: it is looking
         self._observers = Observers(self.clock, subscribers)
         self._lock = self.clock.lock()  # guards the fields below
         self._kept: OrderedDict[str, Projection] = OrderedDict()
@@ -133,20 +138,22 @@ class FlowEngine(Control):
     def close(self) -> None:
         """Let go: nobody may drive any more, who waits for a result is told, subscribers read what is left.
 
-        Store and queue stay open, they were given. Closing twice is the same as once.
+        Store and queue stay open, they were given. Closing twice is the same as once. Raises GraceExceeded if it
+        served, and steps ran on all the same.
         """
         with self._lock:
             if self.closed:
                 return
             self.closed = True
             serving, self._serving = self._serving, []
-        for each in serving:
-            each.stop()
-        self.seats.close()
-        self.seats.cancel_all(CancelReason.SHUTDOWN)
-        self.ended.ring()
-        self.workers.close(_CLOSING)
-        self._observers.close()
+        with ExitStack() as rest:  # carried out from the last to the first, whatever one of them raises
+            rest.callback(self._observers.close)
+            rest.callback(self.workers.close, _CLOSING)
+            rest.callback(self.ended.ring)
+            rest.callback(self.seats.cancel_all, CancelReason.SHUTDOWN)
+            rest.callback(self.seats.close)
+            for each in serving:
+                rest.callback(each.stop_once)
 
     # Starting
 
@@ -254,9 +261,11 @@ class FlowEngine(Control):
             self.seats.leave(seat, look_again=False)
             self.queue.enqueue(run_id)
 
-    def drive_leased(self, run_id: str, halted: Callable[[], bool], lease: CancelToken) -> Projection:
-        """Drive a run for a worker: its due waits first. If a thread of this process drives it, that one does.
+    def drive_leased(self, run_id: str, halted: Callable[[], bool], lease: CancelToken) -> Projection | None:
+        """Drive a run for a worker: its due waits first.
 
+        None if a thread of this process drives it already. That one looks once more, but it may fail, or may
+        not be allowed to: so the task is not done yet.
         halted: asked before an attempt is started.  lease: canceled when somebody else has the run.
         """
         with self._lock:
@@ -265,8 +274,10 @@ class FlowEngine(Control):
         opening = due_waits(now if ahead is None else max(now, ahead))
         seat = self._seat(run_id, wait=False)
         if seat is None:
-            self._hand_over(run_id, opening)
-            return self.read(run_id)
+            self.commit(run_id, opening)
+            seat = self._seat(run_id, wait=False)
+            if seat is None:
+                return None
         return self._drive(seat, None, now=ahead, halted=halted, lease=lease, opening=opening)
 
     def catch_up(self, run_id: str, now: datetime) -> None:
@@ -318,6 +329,14 @@ class FlowEngine(Control):
         finally:
             if not left:
                 self.seats.leave(seat, look_again=False)
+            if seat.again:  # somebody relied on this drive, and it has failed or was stopped
+                self._leave_to_workers(run_id)
+
+    def _leave_to_workers(self, run_id: str) -> None:
+        try:
+            self.queue.enqueue(run_id)
+        except (StoreError, QueueFull):  # why the drive failed is raised all the same
+            return
 
     def _never(self) -> bool:
         return self.closed
@@ -345,11 +364,14 @@ class FlowEngine(Control):
             with self._observers.order(run_id):
                 stored = self.store.append(run_id, expected, events, at)
                 self._observers.publish(stored)
-        last = events[-1].type
-        if last in _LAST:
+        last = events[-1]
+        if last.type in _LAST:
             self.ended.ring()
-        elif last in _SCHEDULING:
-            self.scheduled.ring()
+        elif isinstance(last, WaitCreated | StepRetrying):
+            due_at = last.resume_at if isinstance(last, WaitCreated) else last.retry_after
+            alarm = self.alarm
+            if due_at is not None and (alarm is None or due_at < alarm):
+                self.scheduled.ring()
         return stored
 
     def tell(self, cls: type[Event], *values: object) -> None:
@@ -384,10 +406,9 @@ class FlowEngine(Control):
         """Bring events from outside to a run and drive it, unless others have to: who drives it already, the
         worker of any process that holds its lease, or one that knows its workflow.
         """
-        seat = self._seat(run_id, wait=False)
-        if seat is None or self.queue.leased(run_id):
-            if seat is not None:
-                self.seats.leave(seat, look_again=False)
+        leased = self.queue.leased(run_id)
+        seat = None if leased else self._seat(run_id, wait=False)
+        if seat is None:
             self._hand_over(run_id, opening or _nothing)
             return
         try:
@@ -433,7 +454,6 @@ class FlowEngine(Control):
 
 
 _LAST = {"run_completed", "run_failed", "run_retry_exhausted", "run_cancelled"}
-_SCHEDULING = {"wait_created", "step_retrying"}
 
 
 def _created(workflow: RegisteredWorkflow, data: Json) -> RunCreated:

@@ -102,12 +102,10 @@ class Heart:
             self._held.discard(held)
         return held.give_up()
 
-    def cancel(self, reason: CancelReason) -> None:
-        """Cancel what runs under any of the leases."""
+    def runs(self) -> list[str]:
+        """Return the runs whose leases are held."""
         with self._lock:
-            held = list(self._held)
-        for each in held:
-            each.token.cancel(reason)
+            return [each.run_id for each in self._held]
 
     def _run(self, generation: int) -> None:
         while True:

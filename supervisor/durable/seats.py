@@ -67,14 +67,16 @@ class Seats:
         with self._lock:
             seat.seen, seat.token = seen, token
 
-    def cancel(self, run_id: str, sequence: int | None = None) -> None:
+    def cancel(
+        self, run_id: str, sequence: int | None = None, reason: CancelReason = CancelReason.REQUESTED
+    ) -> None:
         """Cancel the attempts of a run whose driver does not know the event `sequence` yet; None: in any case."""
         with self._lock:
             seat = self._taken.get(run_id)
             stale = seat is not None and (sequence is None or seat.seen < sequence)
             token = seat.token if seat is not None and stale else None
         if token is not None:
-            token.cancel(CancelReason.REQUESTED)
+            token.cancel(reason)
 
     def cancel_all(self, reason: CancelReason) -> None:
         """Cancel whatever runs."""

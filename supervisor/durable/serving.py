@@ -7,6 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from supervisor.kernel.arguments import count, seconds
+from supervisor.kernel.errors import GraceExceeded, SupervisorError
+from supervisor.kernel.log import library_logger
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.context import TaskContext
 from supervisor.tasks.spec import TaskSpec
@@ -68,7 +70,13 @@ class Serving:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        if error is None:
+            self.stop()
+            return
+        try:
+            self.stop()
+        except SupervisorError as also:  # what was raised in the block is what counts
+            library_logger().error("after %s: %s", type(error).__name__, also)
 
     @property
     def supervisor(self) -> Supervisor | None:
@@ -91,6 +99,15 @@ class Serving:
             supervisor.shutdown()
         finally:
             alarm.cancel()
+
+    def stop_once(self) -> None:
+        """Stop; who stops it again is told of no steps that run on, as somebody was before."""
+        told = self.stopped
+        try:
+            self.stop()
+        except GraceExceeded:
+            if not told:
+                raise
 
     def _cancel_steps(self) -> None:
         # on the shared timer, where nothing may block: callbacks of tokens are user code

@@ -31,6 +31,7 @@ __all__ = ["STORE_BACKOFF", "FlowWorker"]
 
 STORE_BACKOFF = BackoffPolicy(initial=0.1, max_delay=5.0, jitter=Jitter.NONE)  # when the queue itself fails
 _UNSERVED_DELAY = 1.0  # seconds for which a run that is unknown here is left to others
+_BUSY_DELAY = 1.0  # seconds until a run that another thread of this process drives is looked at again
 _STEP_BACK = 0.1  # seconds by which a worker that left a run comes later for it than one that may know it
 _STEPPED_BACK = 60.0  # seconds for which it does so
 _POLL = 1.0  # seconds between two looks at a queue that nobody rings for
@@ -107,7 +108,8 @@ class FlowWorker:
 
     def cancel_steps(self) -> None:
         """Cancel the tokens of all steps that run here, as their process is about to end."""
-        self._heart.cancel(CancelReason.SHUTDOWN)
+        for run_id in self._heart.runs():
+            self._engine.seats.cancel(run_id, reason=CancelReason.SHUTDOWN)
 
     def work(self, stop: Stop) -> None:
         """One loop of `serve`."""
@@ -170,7 +172,9 @@ class FlowWorker:
         except ReplayLimitExceeded:
             self._give_back(held)  # it has come further, and has its turn again
         else:
-            if (
+            if projection is None:
+                self._give_back(held, _BUSY_DELAY)
+            elif (
                 projection.terminal
                 or projection.status is RunStatus.SUSPENDED
                 or stop is None

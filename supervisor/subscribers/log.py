@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import fields
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from supervisor.kernel.event import Event, labels
@@ -108,6 +109,60 @@ _LINES: Final = {
     "resource_failed": _Line(
         logging.ERROR, "flow %r resource %r failed in its tear-down", ("flow_id", "resource"), "error"
     ),
+    # Of durable runs: what they publish is an envelope with the event inside.
+    "run_created": _Line(logging.INFO, "run %r created", ("run_id",)),
+    "run_started": _Line(logging.DEBUG, "run %r started", ("run_id",)),
+    "run_completed": _Line(logging.INFO, "run %r completed", ("run_id",)),
+    "run_failed": _Line(logging.ERROR, "run %r failed", ("run_id",), "event.error"),
+    "run_retry_exhausted": _Line(
+        logging.ERROR,
+        "run %r failed, step %r used its %d attempts",
+        ("run_id", "event.step_id", "event.attempt"),
+        "event.error",
+    ),
+    "run_cancellation_requested": _Line(logging.INFO, "run %r asked to end", ("run_id",), "event.reason"),
+    "run_cancelled": _Line(logging.INFO, "run %r cancelled", ("run_id",), "event.reason"),
+    "step_created": _Line(
+        logging.DEBUG, "run %r asks for step %r (%s)", ("run_id", "event.step_id", "event.step_name")
+    ),
+    "step_started": _Line(
+        logging.DEBUG, "run %r step %r attempt %d starts", ("run_id", "event.step_id", "event.attempt")
+    ),
+    "step_completed": _Line(logging.INFO, "run %r step %r completed", ("run_id", "event.step_id")),
+    "step_retrying": _Line(
+        logging.WARNING,
+        "run %r step %r attempt %d failed and is tried again",
+        ("run_id", "event.step_id", "event.attempt"),
+        "event.error",
+    ),
+    "step_failed": _Line(
+        logging.ERROR,
+        "run %r step %r failed for good with attempt %d",
+        ("run_id", "event.step_id", "event.attempt"),
+        "event.error",
+    ),
+    "step_non_retryable": _Line(
+        logging.ERROR,
+        "run %r step %r attempt %d failed in a way that no retry mends",
+        ("run_id", "event.step_id", "event.attempt"),
+        "event.error",
+    ),
+    "step_cancelled": _Line(
+        logging.WARNING, "run %r step %r given up", ("run_id", "event.step_id"), "event.reason"
+    ),
+    "wait_created": _Line(
+        logging.DEBUG, "run %r waits %r until %s", ("run_id", "event.wait_id", "event.resume_at")
+    ),
+    "wait_completed": _Line(logging.DEBUG, "run %r wait %r is over", ("run_id", "event.wait_id")),
+    "signal_received": _Line(logging.DEBUG, "run %r got signal %r", ("run_id", "event.name")),
+    "signal_wait_created": _Line(
+        logging.DEBUG, "run %r waits %r for signal %r", ("run_id", "event.wait_id", "event.signal_name")
+    ),
+    "signal_wait_completed": _Line(
+        logging.DEBUG, "run %r wait %r got its signal", ("run_id", "event.wait_id")
+    ),
+    "store_failed": _Line(logging.ERROR, "%s failed, next try in %g s", ("during", "retry_in"), "error"),
+    "run_unserved": _Line(logging.WARNING, "run %r is left to others", ("run_id",), "reason"),
 }
 
 # A task's end is as grave as its outcome.
@@ -184,10 +239,10 @@ def _said(event: Event) -> tuple[str, list[object]]:
         message = " ".join([event.kind, *(f"{name}=%r" for name in names)])
         values = [getattr(event, name) for name in names]
         return message, values
-    message, values = line.message, [getattr(event, name) for name in line.names]
+    message, values = line.message, [attrgetter(name)(event) for name in line.names]
     if isinstance(event, GraceExceededEvent):
         values = [", ".join(repr(task.name) for task in event.stuck)]
-    if line.reason is not None and (reason := getattr(event, line.reason)) is not None:
+    if line.reason is not None and (reason := attrgetter(line.reason)(event)) is not None:
         message += ": %s"
         values.append(reason)
     return message, values

@@ -101,7 +101,35 @@ def test_a_pipe_gets_a_line_for_each_turn_and_a_summary(demo: Demo) -> None:
     assert rows["server"] == ["1", "0", "0", "canceled", "stopped by shutdown"]
     assert int(rows["poll"][1]) >= 1
     assert int(rows["poll"][2]) >= 1
-    assert rest[-1][0] == "All went as told."
+    brought, crash, picture, told, end = rest
+    assert brought[0] == "What the work has brought:"
+    first, second = sorted(
+        {line.split()[1] for line in crash[1:]}, key=[line.split()[1] for line in crash].index
+    )
+    assert crash == [
+        "A durable run in a SQLite file. Its process is killed in the middle, and started again:",
+        f"  process {first}  reserve",
+        f"  process {first}  charge",
+        f"  process {first}  charge fails",
+        f"  process {first}  charge, attempt 2",
+        f"  process {first}  pack",
+        f"  process {first}  is killed",
+        f"  process {second}  pack again: its end was not recorded",
+        f"  process {second}  ship",
+        f"  process {second}  notify",
+    ]
+    assert [line[:11] for line in picture[:-1]] == [
+        "reserve   ✓",
+        "charge    ✗",
+        "charge #2 ✓",
+        "pack      ✓",
+        "ship      ✓",
+        "notify    ✓",
+    ]
+    assert told == [
+        "No step that was recorded ran again: charge, reserve have run in the first process only."
+    ]
+    assert end[0] == "All went as told."
 
 
 @pytest.mark.slow
@@ -143,6 +171,29 @@ def test_a_terminal_gets_a_table_that_is_redrawn_in_place(demo: Demo) -> None:
         "All went as told.",
         "Your own tasks and flows: python -m supervisor run module:object",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mark", [b"reserve", b"is killed", b"again: its end was not recorded"])
+def test_a_signal_in_the_durable_run_ends_its_process(demo: Demo, mark: bytes) -> None:
+    running = demo()
+    first_lines(running, b"Its process is killed in the middle")
+    first_lines(running, mark)
+    running.send_signal(signal.SIGTERM)
+    output, errors = running.communicate(timeout=20)
+    assert (running.returncode, errors) == (143, b"")
+    assert output.endswith(b"Interrupted: its process has ended.\n")
+
+
+@pytest.mark.slow
+def test_the_durable_run_ends_when_nobody_reads_any_more(demo: Demo) -> None:
+    running = demo()
+    first_lines(running, b"Its process is killed in the middle")
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.wait(timeout=20) == 141
+    assert running.stderr is not None
+    assert running.stderr.read() == b""
 
 
 def everything(descriptor: int) -> str:

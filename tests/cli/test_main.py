@@ -23,6 +23,9 @@ commands:
     run       run the tasks or the scheduler of a module
     cron      see when a cron expression fires
     graph     print a workflow as a Mermaid diagram
+    runs      look at durable runs, signal and cancel them
+    worker    serve the durable runs of a module
+    db        make and check the tables of a store
     demo      watch real tasks and a flow for ten seconds
 
 first steps:
@@ -36,6 +39,10 @@ first steps:
       see when a schedule fires
   python -m supervisor graph jobs:workflow
       print a workflow as a Mermaid diagram
+  python -m supervisor worker shop:engine
+      serve the durable runs of an engine
+  python -m supervisor runs list --store sqlite:flows.db
+      see durable runs; `runs show RUN` draws one
 """
 
 
@@ -49,12 +56,25 @@ def test_without_a_command_the_help_is_an_error() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", HELP)
 
 
-@pytest.mark.parametrize("command", ["run", "cron", "graph", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run",
+        "cron",
+        "graph",
+        "demo",
+        "worker",
+        "db",
+        *(f"db {each}" for each in ("migrate", "status", "sql")),
+        "runs",
+        *(f"runs {each}" for each in ("list", "show", "history", "signal", "cancel", "redrive", "failures")),
+    ],
+)
 def test_each_command_has_help_of_no_more_than_100_columns(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit:
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     assert exit.value.code == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
 
@@ -79,6 +99,19 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         (["cron", "@daily", "-n", "0"], "argument -n: must be a whole number from 1 to 10000, got '0'"),
         (["cron", "@daily", "-n", "two"], "argument -n: must be a whole number from 1 to 10000, got 'two'"),
         (["graph"], "the following arguments are required: MODULE:OBJECT"),
+        (["runs"], "the following arguments are required: SUBCOMMAND"),
+        (["runs", "list", "--status", "done"], "argument --status: invalid choice: 'done'"),
+        (["runs", "list", "--limit", "0"], "argument --limit: must be a whole number from 1 on, got '0'"),
+        (["runs", "show"], "the following arguments are required: RUN"),
+        (["runs", "signal", "order-7"], "the following arguments are required: NAME"),
+        (["db"], "the following arguments are required: SUBCOMMAND"),
+        (["worker"], "the following arguments are required: MODULE:ENGINE"),
+        (
+            ["worker", "a:b", "--workers", "0"],
+            "argument --workers: must be a whole number from 1 to 1000, got '0'",
+        ),
+        (["worker", "a:b", "--lease", "0"], "argument --lease: must be at least 0.001 seconds, got '0'"),
+        (["worker", "a:b", "--grace", "soon"], "argument --grace: not a number of seconds: 'soon'"),
         (["demo", "--sec", "3"], "unrecognized arguments: --sec 3"),
     ],
 )
@@ -95,6 +128,6 @@ def test_the_help_loads_neither_the_demo_nor_the_runner() -> None:
     code = (
         "import sys\nfrom supervisor.cli.main import main\n"
         "try: main(['--version'])\nexcept SystemExit: pass\n"
-        "print([name for name in ('sqlite3', 'http', 'csv', 'logging', 'json', 'supervisor.flows') if name in sys.modules])"
+        "print([name for name in ('sqlite3', 'http', 'csv', 'logging', 'json', 'supervisor.flows', 'supervisor.durable') if name in sys.modules])"
     )
     assert run_program("-c", code).stdout.splitlines()[-1] == "[]"

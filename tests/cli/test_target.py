@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from supervisor import Supervisor, TaskSpec
-from supervisor.cli.target import TargetError, load, load_workflow
+from supervisor.cli.target import TargetError, load, load_engine, load_workflow
+from supervisor.durable import FlowEngine, FlowRuntime
 from supervisor.flows import Scheduler, Workflow
 
 JOBS = """
@@ -191,6 +192,16 @@ def test_what_cannot_be_drawn_is_named_with_what_to_do(target: str, message: str
     with pytest.raises(TargetError) as refused:
         load_workflow(target)
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("target", ["shop.flows:engine", "shop.flows:make", "shop.flows:runtime"])
+def test_an_engine_or_a_runtime_is_found_to_serve_it(here: Path, target: str) -> None:
+    (here / "shop" / "flows.py").write_text(
+        "from supervisor.durable import FlowEngine, FlowRuntime\n"
+        "runtime = FlowRuntime()\nengine = FlowEngine(runtime)\ndef make():\n    return engine\n"
+    )
+    found = load_engine(target)
+    assert isinstance(found, FlowRuntime if target.endswith("runtime") else FlowEngine)
 
 
 def test_a_scheduler_that_runs_is_not_run_again() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from supervisor.durable.history import Envelope, FlowEvent, RunCreated, RunStarted
 from supervisor.durable.projection import Projection
+from supervisor.durable.records import Signal, Step, Wait
 from supervisor.durable.retry import RetryPolicy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,6 +53,6 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, Envelope | RetryPolicy) or not hasattr(type(value), "__slots__"):
         return value
-    if type(value).__module__ == "supervisor.durable.projection":
+    if isinstance(value, Step | Wait | Signal):
         return type(value).__name__, {name: _plain(getattr(value, name)) for name in type(value).__slots__}
     return value

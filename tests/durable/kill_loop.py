@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -30,7 +31,15 @@ from typing import Any
 from uuid import uuid4
 
 from supervisor import Canceled
-from supervisor.durable import FlowEngine, FlowRuntime, RetryPolicy, RunTerminal, StepInvocation, StoreError
+from supervisor.durable import (
+    FlowEngine,
+    FlowRuntime,
+    RetryPolicy,
+    RunTerminal,
+    StepInvocation,
+    StoreError,
+    open_store,
+)
 from supervisor.durable.history import Envelope, RunCreated, StepCompleted, StepCreated, StepStarted
 from supervisor.durable.projection import Projection
 
@@ -141,16 +150,25 @@ def steps(flows: FlowRuntime, log: Log, seed: int) -> None:
         return done
 
 
-def open_place(url: str) -> Any:
-    """Open the store of an address."""
-    scheme, _, rest = url.partition(":")
-    if scheme == "sqlite":
-        from supervisor.durable.stores.sqlite import SqliteEventStore
-
-        return SqliteEventStore(rest)
+def open_place(place: str) -> Any:
+    """Open the store of an address, or of a dsn in the other form that libpq knows."""
+    if ":" in place.partition("=")[0]:
+        return open_store(place)
     from supervisor.durable.stores.postgres import PostgresEventStore
 
-    return PostgresEventStore(url)
+    return PostgresEventStore(place)
+
+
+def open_patiently(url: str) -> Any:
+    """Open a store whose server may be down for a moment: a store that is opened fails at once without one."""
+    end = time.monotonic() + 20.0
+    while True:
+        try:
+            return open_place(url)
+        except StoreError:
+            if time.monotonic() > end:
+                raise
+            select.select([], [], [], 0.1)
 
 
 def witness(store: Any, log: Log) -> None:
@@ -202,7 +220,7 @@ def burn(owner: Any, names: tuple[str, ...], fuse: int, side: str, log: Log) -> 
 def work(options: argparse.Namespace) -> None:
     """Serve until stdin ends: so a worker that nobody kills ends with its parent."""
     log = Log(options.log)
-    store = open_place(options.store)
+    store = open_patiently(options.store)
     if options.fuse and options.where == "store":
         burn(store, ("append",), options.fuse, options.side, log)
     witness(store, log)

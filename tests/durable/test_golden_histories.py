@@ -217,7 +217,9 @@ def test_every_file_is_expected() -> None:
 
 def test_every_event_there_is_stands_in_a_history() -> None:
     seen = {envelope.kind for name in EXPECTED for rows in appends(name) for envelope in rows}
-    assert seen == {each.type for each in FlowEvent.__subclasses__()}
+    assert seen == {
+        each.type for each in FlowEvent.__subclasses__() if each.type
+    }  # other tests make odd ones
 
 
 @each_history

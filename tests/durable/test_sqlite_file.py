@@ -17,7 +17,7 @@ from supervisor.durable.queues.sqlite import SqliteWorkQueue
 from supervisor.durable.stores.sqlite import SqliteEventStore
 from supervisor.durable.stores.sqlite_file import Database, open_database
 from supervisor.kernel.clock import SYSTEM_CLOCK
-from tests.durable.making import AT, add, begin, signal
+from tests.durable.making import AT, add, begin, signal, wait
 
 PATIENCE = 20.0  # seconds
 
@@ -175,12 +175,12 @@ def test_a_failure_at_any_statement_leaves_the_history_as_it_was(
     FailingConnection.at = (at,)
     try:
         with pytest.raises(StoreError, match=r"flows\.db': disk I/O error") as caught:
-            store.append("r", 2, [signal("a")], AT)
+            store.append("r", 2, [wait("a", 5.0)], AT)
     finally:
         FailingConnection.at = ()
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
     assert store.read("r") == before
-    after = store.append("r", 2, [signal("a")], AT)
+    after = store.append("r", 2, [wait("a", 5.0)], AT)
     assert store.read("r") == before + after
     store.close()
 

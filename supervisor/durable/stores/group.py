@@ -2,26 +2,35 @@
 
 There is no thread of its own. The first thread that comes leads: it takes whatever has piled up, writes it,
 and hands the lead on to the first that came meanwhile. So a leader writes once, for others too, and goes home.
-
-Those whose job is done come back together, and the first of them would write alone, the others waiting for it. So
-a leader waits a moment until half of those who write are there: then half of them work while the others' commit is
-made. Who writes alone waits for nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from supervisor.durable.errors import StoreError
 from supervisor.kernel.clock import SYSTEM_CLOCK, Latch, current_ident
 
-__all__ = ["MOST", "GroupCommit", "Job"]
+__all__ = ["MOST", "GroupCommit", "Job", "Together"]
 
 MOST = 256  # jobs in one transaction
-PATIENCE = 0.002  # seconds that a leader waits for others at most; nor longer than the last transaction took
+PATIENCE = 0.001  # seconds that a leader waits for those who were in the transaction before its own
+_DISTRUST = 16  # transactions without such a wait after one that was in vain
 
 Connection = TypeVar("Connection")
+
+
+@dataclass(frozen=True, slots=True)
+class Together(Generic[Connection]):
+    """A work that does neighbors in the line at once.
+
+    work: called with the connection and the arguments of the jobs; returns a result or an error for each, those
+    that have an error not written.
+    """
+
+    work: Callable[[Connection, Sequence[Any]], Sequence[Any]]
 
 
 class Job(Generic[Connection]):
@@ -30,12 +39,19 @@ class Job(Generic[Connection]):
     work: called with the connection, inside the transaction, on any thread. Either it raises before its first
     write, which fails this job only, or it writes. It may be called twice: what failed is rolled back first.
     done: called with its result once that is durable; by the leader, so one at a time.
+    argument: for a work that takes those of several jobs at once, see `Together`.
     """
 
-    __slots__ = ("batch", "done", "error", "latch", "result", "settled", "work")
+    __slots__ = ("argument", "batch", "done", "error", "latch", "result", "settled", "work")
 
-    def __init__(self, work: Callable[[Connection], Any], done: Callable[[Any], object] | None) -> None:
+    def __init__(
+        self,
+        work: Callable[[Connection], Any] | Together[Connection],
+        done: Callable[[Any], object] | None,
+        argument: object = None,
+    ) -> None:
         self.work = work
+        self.argument = argument
         self.done = done
         self.result: Any = None
         self.error: Exception | None = None
@@ -71,33 +87,37 @@ class GroupCommit(Generic[Connection]):
         """Be as new. For the child of a fork, in which no other thread exists."""
         self._lock = SYSTEM_CLOCK.lock()  # guards the fields below
         self._resting = SYSTEM_CLOCK.condition(self._lock)
-        self._gathered = SYSTEM_CLOCK.condition(self._lock)
-        self._wanted = 0  # jobs that the leader waits for; 0 if it doesn't
-        self._written = 0  # jobs in the last transaction
-        self._took = 0.0  # seconds that it took
         self._jobs: list[Job[Connection]] = []
         self._leader: Job[Connection] | None = None
+        self._told = 0  # jobs in the last transaction
+        self._wanted: tuple[int, Latch] | None = None  # so many jobs would be enough for the leader
+        self._distrust = 0
         self._ident = 0  # of the leader's thread, once it writes
         self._paused = False
         self._closed: str | None = None  # what to tell who comes late
 
-    def submit(self, work: Callable[[Connection], Any], done: Callable[[Any], object] | None = None) -> Any:
+    def submit(
+        self,
+        work: Callable[[Connection], Any] | Together[Connection],
+        done: Callable[[Any], object] | None = None,
+        argument: object = None,
+    ) -> Any:
         """Block until a job is durable and return its result, or raise what went wrong with it.
 
         A Ctrl-C ends the wait; whether the job was, or will be, written is not known then.
         """
-        job = Job(work, done)
+        job = Job(work, done, argument)
         try:
             with self._lock:
                 if self._closed is not None:
                     raise StoreError(self._closed)
                 self._jobs.append(job)
+                if self._wanted is not None and len(self._jobs) >= self._wanted[0]:
+                    self._wanted[1].open()
                 if self._leader is None and not self._paused:
                     self._leader = job
                 else:
                     job.latch = SYSTEM_CLOCK.latch()
-                    if 0 < self._wanted <= len(self._jobs):
-                        self._gathered.notify_all()
             if job.latch is not None:
                 job.latch.wait()
             if self._leader is job:  # nobody else takes the lead away
@@ -113,31 +133,36 @@ class GroupCommit(Generic[Connection]):
                 del error  # its traceback holds this frame
         return job.result
 
-    def _lead(self, job: Job[Connection]) -> None:
+    def _gather(self) -> None:
+        """Give those who were just told of their last write the time to come with their next.
+
+        Without it every other transaction would hold one job: that of the leader, who was told first. If they
+        don't come, they have something else to do, and are not waited for again for a while.
+        """
         with self._lock:
-            self._ident = current_ident()
-            self._gather()
+            if self._distrust or self._told <= len(self._jobs):
+                self._distrust = max(0, self._distrust - 1)
+                return
+            latch = SYSTEM_CLOCK.latch()
+            self._wanted = self._told, latch
+        came = latch.wait(PATIENCE)
+        with self._lock:
+            self._wanted = None
+            if not came and len(self._jobs) * 2 <= self._told:
+                self._distrust = _DISTRUST
+
+    def _lead(self, job: Job[Connection]) -> None:
+        self._gather()
+        with self._lock:
             job.batch = self._jobs[:MOST]  # its own job is the first
             del self._jobs[:MOST]
-        began = SYSTEM_CLOCK.monotonic()
+            self._ident = current_ident()
         self._write(job.batch)
-        self._took = SYSTEM_CLOCK.monotonic() - began  # only the leader uses it
         self._hand_on(job)
-
-    def _gather(self) -> None:
-        """Wait until half of those who write are in line: of who was told just now, and who came meanwhile."""
-        # holds _lock
-        wanted = (self._written + len(self._jobs)) // 2
-        if len(self._jobs) < wanted:
-            self._wanted = wanted
-            try:
-                self._gathered.wait_for(lambda: len(self._jobs) >= wanted, min(self._took, PATIENCE))
-            finally:
-                self._wanted = 0
-        self._written = min(len(self._jobs), MOST)
 
     def _hand_on(self, job: Job[Connection]) -> None:
         with self._lock:
+            self._told = len(job.batch)
             if self._leader is job:
                 self._next()
             leader = self._leader

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from supervisor.kernel.text import shown
 
 if TYPE_CHECKING:
     from supervisor.durable.stores.protocol import FlowEventStore
 
-__all__ = ["open_store"]
+__all__ = ["StoreAddress", "open_store", "read_address"]
 
 _FORMS: Final = "memory:, jsonl:DIR, sqlite:PATH, postgresql://USER@HOST/NAME"
+
+
+class StoreAddress(NamedTuple):
+    """Where a store is."""
+
+    kind: Literal["memory", "jsonl", "sqlite", "postgresql"]
+    place: str  # a path; for PostgreSQL what libpq reads; nothing for memory
+
+
+def read_address(url: str) -> StoreAddress:
+    """Return what an address says, see `open_store`. Looks at nothing. Raises ValueError."""
+    if not isinstance(url, str):
+        raise TypeError(f"the address of a store must be a str, got {shown(url)}; write one of {_FORMS}")
+    scheme, colon, rest = url.strip().partition(":")
+    match scheme.lower() if colon else "":
+        case "memory":
+            if rest.strip("/"):
+                raise ValueError("a memory store has no path; write memory:, or jsonl:DIR to keep the runs")
+            return StoreAddress("memory", "")
+        case "jsonl":
+            return StoreAddress("jsonl", _path(rest, "jsonl"))
+        case "sqlite":
+            return StoreAddress("sqlite", _path(rest, "sqlite"))
+        case "postgresql" | "postgres":
+            if not rest.startswith("//"):
+                raise ValueError("the address of a PostgreSQL server begins with postgresql://")
+            return StoreAddress("postgresql", url.strip())
+        case _:
+            # not the whole of it: it may hold a password
+            what = f"kind {scheme!r:.30}" if colon else "no kind"
+            raise ValueError(f"the address of a store names {what}; write one of {_FORMS}")
 
 
 def open_store(url: str) -> FlowEventStore:
@@ -22,34 +53,24 @@ def open_store(url: str) -> FlowEventStore:
     Raises ValueError for another address, ImportError for a kind whose library is missing, and what the store
     raises.
     """
-    if not isinstance(url, str):
-        raise TypeError(f"the address of a store must be a str, got {shown(url)}; write one of {_FORMS}")
-    scheme, colon, rest = url.strip().partition(":")
-    match scheme.lower() if colon else "":
+    kind, place = read_address(url)
+    match kind:
         case "memory":
-            if rest.strip("/"):
-                raise ValueError("a memory store has no path; write memory:, or jsonl:DIR to keep the runs")
             from supervisor.durable.stores.memory import MemoryEventStore
 
             return MemoryEventStore()
         case "jsonl":
             from supervisor.durable.stores.jsonl import JsonlEventStore
 
-            return JsonlEventStore(_path(rest, "jsonl"))
+            return JsonlEventStore(place)
         case "sqlite":
             from supervisor.durable.stores.sqlite import SqliteEventStore
 
-            return SqliteEventStore(_path(rest, "sqlite"))
-        case "postgresql" | "postgres":
-            if not rest.startswith("//"):
-                raise ValueError("the address of a PostgreSQL server begins with postgresql://")
+            return SqliteEventStore(place)
+        case "postgresql":
             from supervisor.durable.stores.postgres import PostgresEventStore
 
-            return PostgresEventStore(url.strip())
-        case _:
-            # not the whole of it: it may hold a password
-            what = f"kind {scheme!r:.30}" if colon else "no kind"
-            raise ValueError(f"the address of a store names {what}; write one of {_FORMS}")
+            return PostgresEventStore(place)
 
 
 def _path(rest: str, kind: str) -> str:

@@ -8,9 +8,17 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from supervisor.durable.errors import CorruptHistory, InvalidRunId, RunNotFound, StoreError
+from supervisor.durable.errors import (
+    CorruptHistory,
+    EventConflict,
+    FlowError,
+    InvalidRunId,
+    RunNotFound,
+    StoreError,
+)
 from supervisor.durable.history import Envelope, FlowEvent
 from supervisor.durable.instants import read_instant, written
+from supervisor.durable.payload import decode, encode
 from supervisor.durable.projection import Projection, Wakeup
 from supervisor.durable.snapshot import RunStatus
 from supervisor.durable.stores.codec import Draft, Folds, check_run_id, decode_event, draft
@@ -31,13 +39,16 @@ _EVENTS = (
     "SELECT sequence, event_id, at, body FROM flow_events WHERE run_id = ? AND sequence > ? "
     "ORDER BY sequence LIMIT ?"
 )
-_TIP = "SELECT sequence, event_id FROM flow_runs WHERE run_id = ?"
-_ADD = "INSERT INTO flow_events (run_id, sequence, event_id, at, type, body) VALUES (?, ?, ?, ?, ?, ?)"
-_CREATE = (
-    "INSERT INTO flow_runs (run_id, workflow, version, status, sequence, event_id, created_at, updated_at) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_TIP = "SELECT sequence, event_id FROM flow_events WHERE run_id = ? ORDER BY sequence DESC LIMIT 1"
+# Of many runs in one row: each step of a statement gives the interpreter away, and may wait to get it back.
+_TIPS = (
+    "SELECT json_group_array(json((SELECT json_array(sequence, event_id) FROM flow_events "
+    "WHERE run_id = run.value ORDER BY sequence DESC LIMIT 1))) FROM json_each(?) AS run"
 )
-_UPDATE = "UPDATE flow_runs SET status = ?, sequence = ?, event_id = ?, updated_at = ? WHERE run_id = ?"
+_ADD = "INSERT INTO flow_events (run_id, sequence, event_id, at, type, body) VALUES "
+_CREATE = "INSERT INTO flow_runs (run_id, workflow, version, status, created_at, updated_at) VALUES "
+_UPDATE = "UPDATE flow_runs SET status = ?, updated_at = ? WHERE run_id = ?"
+_AT_ONCE = 100  # rows that one statement inserts
 _DUE = (
     "SELECT kind, run_id, subject_id, due_at FROM flow_wakeups WHERE due_at <= ? "
     "ORDER BY due_at, run_id, subject_id, kind LIMIT ?"
@@ -100,28 +111,58 @@ class SqliteEventStore:
         """See `FlowEventStore.append`."""
         entry = draft(run_id, expected_sequence, events, at)
         self._check_open()
-        self._database.write(lambda writer: self._write(writer, entry), self._folds.keep)
+        self._database.write_together(self._write, entry, self._folds.keep)
         return entry.envelopes
 
-    def _write(self, writer: sqlite3.Connection, entry: Draft) -> Projection:
-        # in a transaction, which may be rolled back: the projection is kept only afterwards
+    def _write(self, writer: sqlite3.Connection, entries: Sequence[Draft]) -> list[Projection | Exception]:
+        # in a transaction, which may be rolled back: the projections are kept only afterwards
         self._writer = writer
-        found = writer.execute(_TIP, (entry.run_id,)).fetchone()
-        tip, tip_id = (0, None) if found is None else found
-        projection = self._folds.extend(entry, tip, tip_id)
-        at, run_id = written(entry.at), entry.run_id
-        rows = [(run_id, each.sequence, each.event_id, at, each.kind, text) for each, text in entry.rows]
-        if len(rows) == 1:
-            writer.execute(_ADD, rows[0])
-        else:
-            writer.executemany(_ADD, rows)
-        status, sequence, event_id = str(projection.status), projection.sequence, projection.last_event_id
-        if found is None:
-            workflow, version = projection.workflow, projection.version
-            writer.execute(_CREATE, (run_id, workflow, version, status, sequence, event_id, at, at))
-        else:
-            writer.execute(_UPDATE, (status, sequence, event_id, at, run_id))
-        return projection
+        results: list[Projection | Exception] = []
+        done = 0
+        while done < len(
+            entries
+        ):  # a run that stands in it twice has its second turn when the first is written
+            runs: dict[str, Draft] = {}
+            for entry in entries[done:]:
+                if entry.run_id in runs:
+                    break
+                runs[entry.run_id] = entry
+            results += self._write_runs(writer, list(runs.values()))
+            done += len(runs)
+        return results
+
+    def _write_runs(self, writer: sqlite3.Connection, entries: list[Draft]) -> list[Projection | Exception]:
+        """Write at most one append for each run."""
+        results: list[Projection | Exception] = []
+        events: list[tuple[object, ...]] = []
+        created: list[tuple[object, ...]] = []
+        changed: list[tuple[object, ...]] = []
+        for entry, (tip, tip_id) in zip(entries, _tips(writer, entries), strict=True):
+            run_id, at = entry.run_id, written(entry.at)
+            try:
+                if entry.expected != tip:
+                    raise EventConflict(run_id, entry.expected, tip)
+                projection = self._folds.at(run_id, tip, tip_id)
+                before = projection.status if tip else None
+                for envelope in entry.envelopes:
+                    projection.fold(envelope)
+            except FlowError as error:
+                results.append(error)
+                continue
+            status = projection.status
+            events += [
+                (run_id, each.sequence, each.event_id, at, each.kind, text) for each, text in entry.rows
+            ]
+            if before is None:
+                created.append((run_id, projection.workflow, projection.version, str(status), at, at))
+            elif status is not before:
+                changed.append((str(status), at, run_id))
+            results.append(projection)
+        _insert(writer, _ADD, events)
+        _insert(writer, _CREATE, created)
+        for row in changed:
+            writer.execute(_UPDATE, row)
+        return results
 
     def _history(self, run_id: str, after: int) -> list[Envelope]:
         # for the folds: what is in this transaction counts, too
@@ -237,6 +278,23 @@ class SqliteEventStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"the store on {self.path!r} is closed; make a new one")
+
+
+def _tips(writer: sqlite3.Connection, entries: list[Draft]) -> list[tuple[int, str | None]]:
+    """Return the sequence and the id of the last event of each run, 0 and None where there is none."""
+    if len(entries) == 1:
+        found = writer.execute(_TIP, (entries[0].run_id,)).fetchone()
+        return [(0, None) if found is None else found]
+    ((text,),) = writer.execute(_TIPS, (encode([entry.run_id for entry in entries], "runs"),)).fetchall()
+    return [(0, None) if each is None else (each[0], each[1]) for each in decode(text)]
+
+
+def _insert(writer: sqlite3.Connection, head: str, rows: list[tuple[object, ...]]) -> None:
+    """Insert rows, many with one statement."""
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        marks = f"({', '.join('?' * len(some[0]))})"
+        writer.execute(head + ", ".join([marks] * len(some)), [value for row in some for value in row])
 
 
 def _envelope(run_id: str, row: _Row) -> Envelope:

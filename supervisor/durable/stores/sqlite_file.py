@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal, TypeVar, cast
 
 from supervisor.durable.bell import Bell
 from supervisor.durable.errors import StoreError
-from supervisor.durable.stores.group import GroupCommit, Job
+from supervisor.durable.stores.group import GroupCommit, Job, Together
 from supervisor.kernel.arguments import seconds
 from supervisor.kernel.clock import SYSTEM_CLOCK, current_ident
 from supervisor.kernel.text import shown
@@ -75,6 +77,15 @@ class Database:
         See `Job` for what it may do. Raises StoreError, and what `work` raises.
         """
         return cast("T", self._group.submit(work, done))
+
+    def write_together(
+        self,
+        work: Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]],
+        argument: object,
+        done: Callable[[Any], object] | None = None,
+    ) -> Any:
+        """The same for a work that takes the arguments of several calls at once, see `Together`."""
+        return self._group.submit(Together(work), done, argument)
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
         """Return the rows of a query, as they are at one instant. Raises StoreError."""
@@ -225,8 +236,12 @@ class Database:
             if writer.in_transaction:  # a second Ctrl-C came before the rollback for the first
                 writer.execute("ROLLBACK")
             writer.execute("BEGIN IMMEDIATE")
-            for job in jobs:
-                _do(job, writer)
+            for work, neighbors in groupby(jobs, key=attrgetter("work")):
+                if isinstance(work, Together):
+                    _do_together(list(neighbors), cast("Together[sqlite3.Connection]", work), writer)
+                else:
+                    for job in neighbors:
+                        _do(job, work, writer)
             committing = True
             writer.execute("COMMIT")
             for job in jobs:
@@ -292,11 +307,21 @@ class Database:
         self._closed = closed
 
 
-def _do(job: Job[sqlite3.Connection], writer: sqlite3.Connection) -> None:
+def _do_together(
+    jobs: list[Job[sqlite3.Connection]], work: Together[sqlite3.Connection], writer: sqlite3.Connection
+) -> None:
+    for job, result in zip(jobs, work.work(writer, [job.argument for job in jobs]), strict=True):
+        failed = isinstance(result, Exception)
+        job.result, job.error = (None, result) if failed else (result, None)
+
+
+def _do(
+    job: Job[sqlite3.Connection], work: Callable[[sqlite3.Connection], Any], writer: sqlite3.Connection
+) -> None:
     before = writer.total_changes
     job.error = None
     try:
-        job.result = job.work(writer)
+        job.result = work(writer)
     except sqlite3.Error:
         raise
     except Exception as error:
