@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import quote, urlencode
 from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
 from supervisor.durable.stores.migrations.postgres import migrate
 from tests.postgres_server import DSN_VARIABLE, PostgresServer
@@ -64,12 +66,19 @@ def pg_of_our_own(pg_server: PostgresServer) -> Iterator[str]:
         yield dsn
 
 
+def url_of(dsn: str) -> str:
+    """The same connection as a URL."""
+    parts = conninfo.conninfo_to_dict(dsn)
+    name = parts.pop("dbname", "postgres")
+    return f"postgresql:///{name}?{urlencode(parts, quote_via=quote)}"
+
+
 @contextmanager
 def _schema(dsn: str) -> Iterator[str]:
     name = f"t_{uuid4().hex[:12]}"
     _execute(dsn, f"CREATE SCHEMA {name}")
     try:
-        yield psycopg.conninfo.make_conninfo(dsn, options=f"-csearch_path={name}")
+        yield conninfo.make_conninfo(dsn, options=f"-csearch_path={name}")
     finally:
         _execute(dsn, f"DROP SCHEMA {name} CASCADE")
 

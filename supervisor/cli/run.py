@@ -17,6 +17,7 @@ from supervisor.kernel.text import error_text, traceback_text
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.lifecycle import TaskFinished, TaskRejected
 from supervisor.tasks.outcome import OutcomeKind
+from supervisor.tasks.signals import forwarded
 from supervisor.tasks.supervisor import Supervisor
 
 __all__ = ["Tally", "refused", "run"]
@@ -121,6 +122,8 @@ def _run_flows(
         _keep(stack, supervisor, events)
         _log(stack, supervisor, log_level)
         stack.callback(_end, supervisor)  # first of all, so that subscribers get what is under way
+        signals: list[int] = []
+        stack.enter_context(forwarded(signals.append))  # before anything runs that a signal would tear apart
         try:
             running = scheduler.start()
         except SupervisorError as error:
@@ -129,7 +132,7 @@ def _run_flows(
             raise TargetError(
                 f"starting {target} failed: {error_text(error)}", traceback_text(error)
             ) from None
-        return run_scheduler(running, terminal, grace)
+        return run_scheduler(running, terminal, grace, signals)
 
 
 def _end(supervisor: Supervisor) -> None:

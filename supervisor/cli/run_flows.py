@@ -13,7 +13,6 @@ from supervisor.flows.errors import StopTimeout
 from supervisor.flows.running import RunningScheduler
 from supervisor.flows.status import Backoff, Completed, FlowInfo, Idle, Running, Tripped
 from supervisor.tasks.config import SupervisorConfig
-from supervisor.tasks.signals import forwarded
 from supervisor.tasks.spec import TaskSpec
 from supervisor.tasks.supervisor import Supervisor
 
@@ -24,11 +23,15 @@ _LOOK = 0.25  # seconds between two looks for a signal: its handler can do no mo
 _SHOWN = 100  # flows of each sort that are told one by one
 
 
-def run_scheduler(running: RunningScheduler, terminal: Terminal, grace: float | None) -> int:
-    """Wait for a scheduler that was started; return the exit code. In the main thread."""
+def run_scheduler(
+    running: RunningScheduler, terminal: Terminal, grace: float | None, signals: Sequence[int]
+) -> int:
+    """Wait for a scheduler that was started; return the exit code. In the main thread.
+
+    signals: the numbers of those that came, which grows.
+    """
     failure: StopTimeout | None = None
-    signals: list[int] = []
-    with forwarded(signals.append), Supervisor(SupervisorConfig(name="stop")) as stopper:
+    with Supervisor(SupervisorConfig(name="stop")) as stopper:
         flows, asked = running.list(), 0
         if all(info.next_fire is None and not info.run_count for info in flows):
             terminal.say([[("note: ", Tone.WARN), (_only_manual(flows), Tone.PLAIN)]])

@@ -6,13 +6,12 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
 from supervisor.cli.main import main
 from supervisor.durable import PostgresEventStore, SqliteEventStore
-from tests.postgres_fixtures import pg_dsn, pg_server, pg_session_dsn
+from tests.postgres_fixtures import pg_dsn, pg_server, pg_session_dsn, url_of
 
 __all__ = ["pg_dsn", "pg_server", "pg_session_dsn"]
 
@@ -26,11 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pg_url(pg_dsn: str) -> str:
-    import psycopg
-
-    parts = psycopg.conninfo.conninfo_to_dict(pg_dsn)
-    name = parts.pop("dbname", "postgres")
-    return f"postgresql:///{name}?{urlencode(parts).replace('+', '%20')}"
+    return url_of(pg_dsn)
 
 
 def test_a_sqlite_file_is_made_and_then_there_is_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:

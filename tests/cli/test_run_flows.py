@@ -21,6 +21,8 @@ from supervisor.flows.status import Status
 from tests.programs import ROOT
 
 JOBS = """
+import os
+import signal
 import threading
 from supervisor import BackoffPolicy, Supervisor, TaskSpec
 from supervisor.flows import Resources, Scheduler, Workflow
@@ -92,6 +94,17 @@ def on_a_supervisor():
     supervisor.add(TaskSpec.once("task", lambda ctx: ctx.wait()))
     scheduler = Scheduler(supervisor=supervisor)
     scheduler.every("sync", said, interval=60)
+    return scheduler
+
+def hit():
+    scheduler = Scheduler()
+    scheduler.every("sync", said, interval=60)
+    start = scheduler.start
+    def keep():
+        running = start()
+        os.kill(os.getpid(), signal.SIGTERM)
+        return running
+    scheduler.start = keep
     return scheduler
 
 empty = Scheduler()
@@ -208,6 +221,12 @@ def test_runs_that_ignore_the_stop_are_exit_code_1_signal_or_not(program: Progra
     assert waits == "waiting up to 0.1 s for deaf; another signal asks for an end at once"
     assert line == "deaf: still running"
     assert error.startswith("error: flows still run after 0.1 s and a request to cancel: 'deaf'")
+
+
+def test_a_signal_that_comes_while_it_starts_stops_it_in_order(program: Program) -> None:
+    running = program("hit")
+    _, errors = running.communicate(timeout=20)
+    assert (running.returncode, errors.splitlines()[-1].partition(":")[0]) == (143, "sync")
 
 
 def test_the_supervisor_that_a_scheduler_was_given_ends_with_the_command(

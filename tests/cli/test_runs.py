@@ -11,7 +11,6 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
@@ -24,7 +23,7 @@ from supervisor.durable.stores.opening import read_address
 from supervisor.kernel.clock import SYSTEM_CLOCK
 from tests.cli.test_terminal import Stream
 from tests.durable.making import AT, begun, later, step
-from tests.postgres_fixtures import pg_dsn, pg_server, pg_session_dsn
+from tests.postgres_fixtures import pg_dsn, pg_server, pg_session_dsn, url_of
 from tests.programs import ROOT
 
 __all__ = ["pg_dsn", "pg_server", "pg_session_dsn"]
@@ -83,11 +82,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param != "postgresql":
         return Place(f"{request.param}:{tmp_path / 'flows'}")
-    import psycopg
-
-    parts = psycopg.conninfo.conninfo_to_dict(request.getfixturevalue("pg_dsn"))
-    name = parts.pop("dbname", "postgres")
-    return Place(f"postgresql:///{name}?{urlencode(parts).replace('+', '%20')}")
+    return Place(url_of(request.getfixturevalue("pg_dsn")))
 
 
 @pytest.fixture

@@ -23,6 +23,14 @@ def test_killed_workers_lose_nothing_and_do_no_recorded_step_again_on_sqlite(tmp
 
 
 @pytest.mark.slow
+def test_workers_that_stand_still_for_longer_than_their_leases_harm_no_history(tmp_path: Path) -> None:
+    plan = Plan(store=f"sqlite:{tmp_path / 'flows.db'}", folder=tmp_path, kills=6, runs=24, stalls=1.0)
+    verdict = KillLoop(plan).run()
+    assert verdict.problems == [], str(verdict)
+    assert sum(verdict.kills.values()) == 6
+
+
+@pytest.mark.slow
 def test_killed_workers_lose_nothing_and_do_no_recorded_step_again_on_postgresql(
     tmp_path: Path, pg_dsn: str
 ) -> None:
@@ -93,6 +101,12 @@ def test_a_body_that_begins_after_its_completion_is_durable_is_found() -> None:
     late = {"what": "start", "pid": 2, "at": 41, "step": "s0", "attempt": 1}
     (problem,) = judge_run(history(), lines(late), Verdict())
     assert problem.startswith("step s0 began again after it was completed: ")
+
+
+def test_a_process_that_stood_still_for_longer_than_its_lease_may_begin_a_body_too_late() -> None:
+    late = {"what": "start", "pid": 2, "at": 41, "step": "s0", "attempt": 1}
+    assert judge_run(history(), lines(late), Verdict(), stalled={2}) == []
+    assert len(judge_run(history(), lines(late), Verdict(), stalled={1})) == 1
 
 
 def test_an_acknowledged_event_that_is_not_there_is_found() -> None:

@@ -25,7 +25,11 @@ class CountingClock:
     def __init__(self) -> None:
         self.lock = SYSTEM_CLOCK.lock
         self.condition = SYSTEM_CLOCK.condition
+        self.now = 0.0  # stands still, so that no transaction takes any time
         self.in_line = threading.Semaphore(0)
+
+    def monotonic(self) -> float:
+        return self.now
 
     def latch(self) -> Latch:
         self.in_line.release()
@@ -108,6 +112,58 @@ def test_who_comes_while_somebody_writes_shares_the_next_commit(
     assert [statements[1], statements[-1]] == ["BEGIN IMMEDIATE", "COMMIT"]
     assert len(statements) == 1 + 1 + 8 + 1
     assert [each.result for each in callers] == notes(database) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+class Batches:
+    """A group that writes nothing, and the sizes of its transactions. Each takes 60 s, if its clock is asked."""
+
+    def __init__(self, line: CountingClock) -> None:
+        self.sizes: list[int] = []
+        self._line = line
+        self.group: GroupCommit[None] = GroupCommit(self._write)
+
+    def _write(self, jobs: list[Job[None]]) -> None:
+        self._line.now += 60.0
+        self.sizes.append(len(jobs))
+        for job in jobs:
+            job.result = job.work(None)
+            job.settle()
+
+    def write_together(self, many: int) -> None:
+        """Write one job, and then as many in one transaction."""
+        callers: list[Caller] = []
+
+        def first(_: None) -> None:
+            for _each in range(many):
+                callers.append(Caller(lambda: self.group.submit(lambda _: None)))
+                self._line.wait_for(1)
+
+        self.group.submit(first)
+        for each in callers:
+            each.ends()
+
+
+def test_a_leader_waits_until_those_who_wrote_are_back(
+    line: CountingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "PATIENCE", PATIENCE)
+    batches = Batches(line)
+    batches.write_together(5)
+    for each in [Caller(lambda: batches.group.submit(lambda _: None)) for _ in range(5)]:
+        each.ends()
+    assert batches.sizes == [1, 5, 5]
+
+
+def test_a_leader_waits_no_longer_than_its_patience_for_those_who_do_not_come_back(
+    line: CountingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "PATIENCE", 0.0)
+    batches = Batches(line)
+    batches.write_together(5)
+    batches.group.submit(lambda _: None)
+    monkeypatch.setattr(group, "PATIENCE", PATIENCE)
+    batches.group.submit(lambda _: None)  # nobody came, so nobody is waited for
+    assert batches.sizes == [1, 5, 1, 1]
 
 
 def test_nobody_is_told_before_the_commit(database: Database, line: CountingClock) -> None:

@@ -238,7 +238,7 @@ class Database:
             writer.execute("BEGIN IMMEDIATE")
             for work, neighbors in groupby(jobs, key=attrgetter("work")):
                 if isinstance(work, Together):
-                    _do_together(list(neighbors), work, writer)
+                    _do_together(list(neighbors), cast("Together[sqlite3.Connection]", work), writer)
                 else:
                     for job in neighbors:
                         _do(job, work, writer)
