@@ -8,10 +8,11 @@ The body of a step is called only after its start is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from supervisor.durable.attempts import Interrupted, attempt
@@ -34,6 +35,10 @@ from supervisor.kernel.deadlines import Deadlines
 from supervisor.kernel.workers import Workers
 
 __all__ = ["Drive", "DriveHost"]
+
+_TOGETHER = (
+    128  # attempts of one batch that run at once. Of each batch: one that waits for another never blocks it
+)
 
 
 class DriveHost(Protocol):
@@ -310,22 +315,26 @@ class Drive:
 
         def one(run: Callable[[], _Ended]) -> None:
             try:
+                if token.canceled:
+                    raise Interrupted  # before it has begun
                 results.put(run())
             except BaseException as error:
                 results.put(error)
 
+        prepared = [partial(one, self._prepared(step_id, number, token)) for step_id, number in attempts]
         try:
-            for step_id, number in attempts:
-                self._host.workers.submit(partial(one, self._prepared(step_id, number, token)))
-            return self._take_down(results, len(attempts))
+            return self._take_down(results, prepared)
         except BaseException:
             token.cancel(CancelReason.SHUTDOWN)  # nobody will record what they do
             raise
 
-    def _take_down(self, results: Queue, many: int) -> bool:
-        """Record the outcomes of so many attempts as they come."""
+    def _take_down(self, results: Queue, prepared: Sequence[Callable[[], None]]) -> bool:
+        """Run what is prepared, so many at once as one batch may, and record the outcomes as they come."""
         stop: Interrupted | None = None
-        for left in reversed(range(many)):
+        waiting = iter(prepared)
+        for job in islice(waiting, _TOGETHER):
+            self._host.workers.submit(job)
+        for left in reversed(range(len(prepared))):
             result = results.get()
             if isinstance(result, _Ended):
                 self._at = None
@@ -340,4 +349,6 @@ class Drive:
                 raise result
             elif stop is None or stop.error is None:
                 stop = result
+            for job in islice(waiting, 1):
+                self._host.workers.submit(job)
         return True if stop is None else self._interrupted(stop)

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 __all__ = ["FlowEngine"]
 
 _KEPT = 256  # projections that an engine keeps between drives
-_TOGETHER = 128  # attempts of batches that run at once in one engine
 _UNFINISHED = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLING)
 _CLOSING = 5.0  # seconds for attempts of batches to end when the engine is closed
 
@@ -98,7 +97,7 @@ class FlowEngine(Control):
         self.max_replays: int = count(max_replays, "max_replays", 1)
         self.runtime: FlowRuntime = runtime
         self.timers: Deadlines = own_timer(self.clock)
-        self.workers: Workers = Workers(self.clock, "durable:step", _TOGETHER)
+        self.workers: Workers = Workers(self.clock, "durable:step", None)
         self.scheduled: Bell = Bell(self.clock)  # rings when something is due before the alarm
         self.alarm: datetime | None = None  # until then the scheduler sleeps; None: it is looking
         self._observers = Observers(self.clock, subscribers)
