@@ -109,6 +109,11 @@ class Inspection:
         """Return when the next wait or retry of any run is due, UTC; None if none is open."""
         return self.store.next_scheduled_wakeup()
 
+    def check_open(self) -> None:
+        """Raise StoreError once the engine is closed."""
+        if self.closed:
+            raise StoreError("the engine is closed; make a new one")
+
     def read(self, run_id: str) -> Projection:
         """Return the history of a run, for reading only. Raises RunNotFound."""
         return Projection.of(run_id, self.store.read(check_run_id(run_id)))

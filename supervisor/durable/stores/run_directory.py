@@ -44,7 +44,7 @@ class RunFiles:
 
     def __init__(self, key: str) -> None:
         self.key = key  # the real path
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
         self.users = 0  # guarded by whoever shares this
         self._stripes: tuple[Lock, ...] = tuple(SYSTEM_CLOCK.lock() for _ in range(_STRIPES))
         self._lock = SYSTEM_CLOCK.lock()  # guards every field below
