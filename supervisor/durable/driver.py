@@ -256,11 +256,17 @@ class Drive:
         outcomes, self._outcomes, self._pending = self._outcomes, [], []
         self.projection = self._host.load(self.projection.run_id)
         self._durable = self.projection.sequence
-        if self._token.canceled or self.projection.cancellation is not None:
+        if self._token.canceled or self._ended_by_others():
+            self._token.cancel(CancelReason.REQUESTED)  # members of a batch may still run under it
             self._token = self._new_token()
         for each in outcomes:
             self._record(each)
         self._open()
+
+    def _ended_by_others(self) -> bool:
+        """History says that the attempts under the token of now are not wanted any more."""
+        projection = self.projection
+        return projection.terminal or projection.cancel_requested_seq > self._seat.seen
 
     def _record(self, ended: _Ended) -> None:
         event = outcome_event(self.projection, ended.step_id, ended.attempt, ended.outcome, ended.anchor)
@@ -343,12 +349,13 @@ class Drive:
     def _take_down(self, results: Queue, many: int) -> bool:
         """Record the outcomes of so many attempts as they come."""
         stop: Interrupted | None = None
-        for _ in range(many):
+        for left in reversed(range(many)):
             result = results.get()
             if isinstance(result, _Ended):
                 self._at = None
                 self._record(result)
-                self._flush()
+                if left or stop is not None:  # the last one shares its append with what follows from it
+                    self._flush()
                 if self.projection.interrupted is not None or self.projection.terminal:
                     self._token.cancel(CancelReason.REQUESTED)
                     self._token = self._new_token()
