@@ -124,5 +124,5 @@ def _result(projection: Projection) -> Json:
         return copied(projection.output)
     if projection.status is RunStatus.FAILED:
         raise RunFailed(projection.run_id, projection.error or "")
-    reason = projection.cancellation.reason if projection.cancellation is not None else None
+    reason = projection.cancel_reason
     raise Canceled(reason if reason is not None else f"run {projection.run_id!r} was cancelled")

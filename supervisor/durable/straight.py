@@ -150,6 +150,9 @@ class StraightContext(WorkflowContext):
     ) -> NoReturn:
         self._only_decider("schedule_step", "calls ctx.step(...)")
 
+    def schedule_steps(self, steps: Iterable[Command]) -> NoReturn:
+        self._only_decider("schedule_steps", "calls ctx.gather([...])")
+
     def wait_for_signal(self, wait_id: str, name: str) -> NoReturn:
         self._only_decider("wait_for_signal", "calls ctx.wait_signal(...)")
 
@@ -254,7 +257,7 @@ def decide_straight(
     try:
         output = function(ctx, ctx.input) if arguments == 2 else function(ctx)
     except Suspended as suspended:
-        if suspended is ctx.pending:
+        if suspended is ctx.pending and ctx.fault is None:
             return suspended.command
         failure = suspended
     except (Exception, Canceled) as error:
