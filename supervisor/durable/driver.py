@@ -23,10 +23,17 @@ from supervisor.durable.errors import (
     LeaseLost,
     ReplayLimitExceeded,
     UnknownStep,
+    UnknownWorkflow,
 )
 from supervisor.durable.history import Envelope, FlowEvent, RunStarted
 from supervisor.durable.projection import Projection
-from supervisor.durable.runtime import FlowRuntime, RegisteredStep, StepInvocation, idempotency_key
+from supervisor.durable.runtime import (
+    FlowRuntime,
+    RegisteredStep,
+    RegisteredWorkflow,
+    StepInvocation,
+    idempotency_key,
+)
 from supervisor.durable.seats import Seat, Seats
 from supervisor.durable.snapshot import RunStatus
 from supervisor.kernel.cancellation import CancelReason, CancelToken
@@ -82,12 +89,14 @@ class Drive:
         now: datetime | None,
         halted: Callable[[], bool],
         lease: CancelToken | None,
+        confirm: Callable[[bool], None] | None = None,
         opening: Callable[[Projection], list[FlowEvent]] | None = None,
     ) -> None:
         """Prepare.
 
         now: what counts as due; None for the clock.  halted: asked before an attempt is started.  lease: canceled
-        when somebody else has the run.  opening: what comes from outside: the events that are to be appended to a
+        when somebody else has the run.  confirm: makes sure
+        of that before attempts are started; True if there is reason to doubt.  opening: what comes from outside: the events that are to be appended to a
         history, asked for again whenever somebody else has appended; what it raises is raised.
         """
         self.projection: Projection = projection
@@ -96,6 +105,7 @@ class Drive:
         self._now = now
         self._halted = halted
         self._lease = lease
+        self._confirm = confirm
         self._opening = opening
         self._durable = projection.sequence  # up to here the history is stored
         self._pending: list[FlowEvent] = []
@@ -132,6 +142,7 @@ class Drive:
                     return self.projection
                 continue
             if projection.status is RunStatus.PENDING:
+                self._workflow()  # before anything is written
                 self.add([RunStarted()])
             if ends := self._ending():
                 self.add(ends)
@@ -163,16 +174,22 @@ class Drive:
 
     def _ask(self, projection: Projection) -> Plan:
         """Ask the workflow what follows; on any error, what was done is kept."""
-        runtime = self._host.runtime
         try:
-            workflow = runtime.find_workflow(projection.workflow, projection.version)
-            command = workflow.decide(projection, runtime.step_name)
+            command = self._workflow().decide(projection, self._host.runtime.step_name)
             at = self._time()
             plan = decide(projection, command, self._now or at, at)
             for step_id, _ in plan.run:
                 self._registered(step_id, command)
             return plan
         except BaseException:
+            self._flush()
+            raise
+
+    def _workflow(self) -> RegisteredWorkflow:
+        """Return the workflow of the run. Raises UnknownWorkflow; what was done is kept."""
+        try:
+            return self._host.runtime.find_workflow(self.projection.workflow, self.projection.version)
+        except UnknownWorkflow:
             self._flush()
             raise
 
@@ -227,6 +244,11 @@ class Drive:
         self._at = None
         return undisturbed
 
+    def _make_sure(self, *, doubt: bool) -> None:
+        if self._confirm is not None:
+            self._confirm(doubt)
+            self._check_lease()
+
     def _check_lease(self) -> None:
         if self._lease is not None and self._lease.canceled:
             raise LeaseLost(
@@ -235,6 +257,7 @@ class Drive:
 
     def _start_over(self) -> None:
         """Read history anew, and fold on it the outcomes that are not recorded."""
+        self._make_sure(doubt=True)  # somebody else appended: perhaps because the run is theirs now
         outcomes, self._outcomes, self._pending = self._outcomes, [], []
         self.projection = self._host.load(self.projection.run_id)
         self._durable = self.projection.sequence
@@ -261,6 +284,7 @@ class Drive:
     def _call(self, attempts: list[tuple[str, int]]) -> bool:
         """Call attempts whose start is durable, and take down how they ended; False if one has no outcome."""
         self._at = None
+        self._make_sure(doubt=False)
         if len(attempts) == 1:
             try:
                 ended = self._prepared(*attempts[0], self._token)()

@@ -194,6 +194,7 @@ class FlowEngine(Control):
         self, workflow: str | Callable[..., Any], input: Json = None, *, run_id: str | None = None
     ) -> str:
         """Create a run and queue it for a worker; return its id. Like `start`, but drives nothing."""
+        self.check_open()
         found, data, chosen = self._checked_start(workflow, input, run_id)
         try:
             self.append(chosen, 0, [_created(found, data)], self.clock.now())
@@ -260,12 +261,19 @@ class FlowEngine(Control):
             self.seats.leave(seat, look_again=False)
             self.queue.enqueue(run_id)
 
-    def drive_leased(self, run_id: str, halted: Callable[[], bool], lease: CancelToken) -> Projection | None:
+    def drive_leased(
+        self,
+        run_id: str,
+        halted: Callable[[], bool],
+        lease: CancelToken,
+        confirm: Callable[[bool], None] | None = None,
+    ) -> Projection | None:
         """Drive a run for a worker: its due waits first.
 
         None if a thread of this process drives it already. That one looks once more, but it may fail, or may
         not be allowed to: so the task is not done yet.
         halted: asked before an attempt is started.  lease: canceled when somebody else has the run.
+        confirm: makes sure of that, see `Drive`.
         """
         with self._lock:
             ahead = self._catch_up.pop(run_id, None)
@@ -277,7 +285,9 @@ class FlowEngine(Control):
             seat = self._seat(run_id, wait=False)
             if seat is None:
                 return None
-        return self._drive(seat, None, now=ahead, halted=halted, lease=lease, opening=opening)
+        return self._drive(
+            seat, None, now=ahead, halted=halted, lease=lease, confirm=confirm, opening=opening
+        )
 
     def catch_up(self, run_id: str, now: datetime) -> None:
         """Have the next worker that drives the run take a future instant for now."""
@@ -297,6 +307,7 @@ class FlowEngine(Control):
         now: datetime | None = None,
         halted: Callable[[], bool] | None = None,
         lease: CancelToken | None = None,
+        confirm: Callable[[bool], None] | None = None,
         opening: Callable[[Projection], list[FlowEvent]] | None = None,
     ) -> Projection:
         """Drive from the seat, and leave it. Marks a run that only a person can help, and takes marks back."""
@@ -312,6 +323,7 @@ class FlowEngine(Control):
                     now=now,
                     halted=self._never if halted is None else halted,
                     lease=lease,
+                    confirm=confirm,
                     opening=opening,
                 )
                 opening = None
@@ -422,6 +434,7 @@ class FlowEngine(Control):
 
         For the start of a process: a run that a killed process left in the middle goes on.
         """
+        self.check_open()
         found = self.directory.find_runs(_UNFINISHED)
         queue = self.queue
         for run_id in found:
