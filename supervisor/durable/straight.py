@@ -260,7 +260,9 @@ def decide_straight(
         if suspended is ctx.pending and ctx.fault is None:
             return suspended.command
         failure = suspended
-    except (Exception, Canceled) as error:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # also one of the user's own, and a group that holds the suspension
         failure = error
     finally:
         sight.end()
