@@ -16,7 +16,7 @@ from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import absolute, relative
 from supervisor.cli.words import Column, Line, Tone, cut, shortened, table
 from supervisor.durable.engine import FlowEngine
-from supervisor.durable.errors import CorruptHistory, RunNotFound
+from supervisor.durable.errors import CorruptHistory, InvalidTransition, RunNotFound
 from supervisor.durable.instants import written
 from supervisor.durable.projection import Projection
 from supervisor.durable.queues.protocol import DeadLetter
@@ -58,7 +58,7 @@ class Runs:
                 for run_id in ids[:limit]:
                     try:
                         runs.append(engine.snapshot(run_id))
-                    except CorruptHistory as error:
+                    except (CorruptHistory, InvalidTransition) as error:
                         damaged.append(str(error))
                 marks = {each.run_id: each for each in engine.failures()}
             if self._as_json:
@@ -266,7 +266,7 @@ def _to_redrive(engine: FlowEngine) -> list[dict[str, Any]]:
 def _ended(engine: FlowEngine, run_id: str) -> bool:
     try:
         return engine.snapshot(run_id).terminal
-    except (RunNotFound, CorruptHistory):
+    except (RunNotFound, CorruptHistory, InvalidTransition):
         return False
 
 

@@ -25,7 +25,7 @@ from supervisor.durable.context import Sight, StepReference, WorkflowContext, ba
 from supervisor.durable.errors import InvalidTransition, NonDeterministic, StepFailed
 from supervisor.durable.identity import check_same_step, check_same_wait
 from supervisor.durable.instants import written
-from supervisor.durable.payload import Json, copied, normal
+from supervisor.durable.payload import Json, copied, normal, same
 from supervisor.durable.projection import Projection, Step, Wait
 from supervisor.durable.retry import RetryPolicy
 from supervisor.durable.snapshot import StepStatus, WaitStatus
@@ -36,6 +36,7 @@ from supervisor.kernel.text import error_text, shown
 
 __all__ = ["StraightContext", "Suspended", "decide_straight"]
 
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})  # JSON values that `normal` would not change
 _DEFAULT = RetryPolicy.default().continue_workflow_on_failure()
 
 
@@ -80,6 +81,9 @@ class StraightContext(WorkflowContext):
         self, step_id: str, step: StepReference, input: Json = None, *, retry: RetryPolicy | None = None
     ) -> Any:
         self._go_on()
+        replayed = self._replayed(step_id, step, input, retry)
+        if replayed is not None:
+            return self._result(replayed)
         command = scheduled(self._naming, step_id, step, input, _catchable(retry))
         self._cancel_before([command.step_id])
         found = self._ended(command)
@@ -191,6 +195,22 @@ class StraightContext(WorkflowContext):
         self._canceled = True
         self._now = max(self.logical_time, request.at)
         raise Canceled(request.reason if request.reason is not None else "canceled")
+
+    def _replayed(self, step_id: object, step: object, input: object, retry: object) -> Step | None:
+        """Return a step that has ended and is asked for as it was before: most calls of a long workflow.
+
+        None for all others. What is wrong with them is found out, and told, where commands are made.
+        """
+        projection = self._look()
+        found = projection.steps.get(step_id) if type(step_id) is str else None
+        if found is None or found.open or projection.cancellation is not None:
+            return None
+        if found.retry is not (asked := _catchable(retry)) and found.retry != asked:
+            return None
+        if found.name != self._naming(step):
+            return None
+        data = input if type(input) in _AS_THEY_ARE else normal(input, f"input of step {step_id!r}")
+        return found if same(found.input, data) else None
 
     def _ended(self, command: ScheduleStep) -> Step | None:
         """Return a step that has ended. Raises NonDeterministic if it is another one."""

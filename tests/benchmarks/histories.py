@@ -136,7 +136,7 @@ def fill(path: str, count: int) -> None:
                 body = encode(event.to_dict(), event.type)
                 yield f"run-{n:06d}", sequence, f"{n:06d}-{sequence}", at, event.type, body
 
-    runs = ((f"run-{n:06d}", "sleep", "1", "suspended", 3, f"{n:06d}-3", at, at) for n in range(count))
+    runs = ((f"run-{n:06d}", "sleep", "1", "suspended", at, at) for n in range(count))
     connection = sqlite3.connect(path)
     with connection:
         connection.executemany(
@@ -144,8 +144,8 @@ def fill(path: str, count: int) -> None:
             events(),
         )
         connection.executemany(
-            "INSERT INTO flow_runs (run_id, workflow, version, status, sequence, event_id, created_at, updated_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO flow_runs (run_id, workflow, version, status, created_at, updated_at) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
             runs,
         )
     connection.close()

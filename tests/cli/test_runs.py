@@ -226,6 +226,15 @@ def test_one_damaged_history_does_not_hide_the_others(
     assert len(captured.err.splitlines()) == 1
 
 
+def test_a_damaged_file_of_a_directory_is_told_whatever_is_asked_for(tmp_path: Path, call: Run) -> None:
+    directory = Place(f"jsonl:{tmp_path}")
+    directory.begin("a")
+    (tmp_path / "a.jsonl").write_bytes(b"garbage\n")
+    for more in ([], ["--status", "completed"], ["--limit", "1"]):
+        (line,) = call("list", *more, "--store", directory.url, code=1)
+        assert line.startswith(f"error: line 1 of {tmp_path}/a.jsonl can't be read")
+
+
 def test_a_run_is_shown_with_its_timeline(place: Place, call: Run, at: Callable[[float], None]) -> None:
     with closing(open_store(place.url)) as store:
         store.append("order-7", 0, [*begun(input={"id": 7}), *step("pay")], AT)

@@ -476,3 +476,28 @@ def test_a_forced_end_reaches_the_members_of_a_batch_in_clean_up(
     thread.join()
     assert clock.monotonic() == 3.0
     assert engine.snapshot("r").status == "cancelled"
+
+
+@pytest.mark.parametrize("how", ["cancel", "force_cancel", "close"])
+def test_members_that_had_not_begun_are_not_called_any_more(
+    make_engine: MakeEngine, steps: Steps, clock: VirtualClock, how: str
+) -> None:
+    engine = make_engine(steps.runtime)
+    flow = gathering(steps, *[(f"s{n}", "nap", 1.0) for n in range(200)])
+    thread = clock.spawn(lambda: engine.start(flow, run_id="r"), "caller")
+    clock.advance(0.5)
+    engine.close() if how == "close" else getattr(engine, how)("r")
+    thread.join()
+    assert len(steps.calls) == 128
+    assert str(engine.snapshot("r").status) == ("running" if how == "close" else "cancelled")
+
+
+def test_members_that_had_not_begun_are_not_called_after_a_failure_of_the_run(
+    make_engine: MakeEngine, steps: Steps, clock: VirtualClock
+) -> None:
+    engine = make_engine(steps.runtime)
+    naps = [(f"s{n}", "nap", 1.0, ONCE) for n in range(200)]
+    engine.start(batching(steps, ("bad", "fail_after", 0.5, ONCE), *naps), run_id="r")
+    clock.advance(5.0)
+    assert len(steps.calls) == 128
+    assert engine.snapshot("r").status == "failed"

@@ -43,10 +43,10 @@ class Draft:
     __slots__ = ("at", "expected", "rows", "run_id")
 
     def __init__(self, run_id: str, expected: int, rows: list[Row], at: datetime) -> None:
-        self.run_id = run_id
-        self.expected = expected  # sequence of the last event there is
-        self.rows = rows
-        self.at = at
+        self.run_id: str = run_id
+        self.expected: int = expected  # sequence of the last event there is
+        self.rows: list[Row] = rows
+        self.at: datetime = at
 
     @property
     def envelopes(self) -> list[Envelope]:

@@ -51,7 +51,7 @@ class Database:
     def __init__(self, path: str, busy_timeout: float) -> None:
         self.path = path
         self._busy_timeout = busy_timeout
-        self.users = 0  # guarded by _registry_lock, as is _asked
+        self.users: int = 0  # guarded by _registry_lock, as is _asked
         self._asked: list[Synchronous] = []
         self._writer: sqlite3.Connection | None = None  # of the thread that leads
         self._written_with: Synchronous | None = None  # how _writer is set
