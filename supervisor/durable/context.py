@@ -213,10 +213,11 @@ class WorkflowContext:
         return Complete(normal(output, "output"))
 
     def fail(self, error: object) -> Command:
-        """End the run as failed.  error: text, or an exception."""
+        """End the run as failed.  error: text, or an exception. Raises SerializationError for text that is none."""
         from supervisor.kernel.text import error_text
 
-        return Fail(error_text(error) if isinstance(error, BaseException) else str(error))
+        said = error_text(error) if isinstance(error, BaseException) else str(error)
+        return Fail(str(normal(said, "error")))
 
     def cancel(self) -> Command:
         """End a run that was asked to end, after its clean-up."""

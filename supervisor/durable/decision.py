@@ -34,6 +34,7 @@ from supervisor.durable.history import (
     StepStarted,
     WaitCompleted,
     WaitCreated,
+    check_size,
 )
 from supervisor.durable.identity import check_same_step, check_same_wait
 from supervisor.durable.instants import shifted, written
@@ -70,9 +71,13 @@ def decide(projection: Projection, command: Command, now: datetime, at: datetime
                     f"run {projection.run_id!r} was asked to end and can't complete; return ctx.cancel() or "
                     "ctx.fail(...) after the clean-up"
                 )
-            return Plan([RunCompleted(output)])
+            completed = RunCompleted(output)
+            check_size(completed, output, f"the output of run {projection.run_id!r}")
+            return Plan([completed])
         case Fail(error=error):
-            return Plan([RunFailed(error)])
+            failed = RunFailed(error)
+            check_size(failed, error, f"the error of run {projection.run_id!r}")
+            return Plan([failed])
         case Cancel():
             if projection.cancellation is None:
                 raise InvalidTransition(
@@ -95,9 +100,9 @@ def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: date
     for asked in steps:
         step = projection.steps.get(asked.step_id)
         if step is None:
-            shifted(
-                max(at, now), asked.retry.longest_ms
-            )  # refused here, before anything is written or called
+            # refused here, before anything is written or called
+            shifted(max(at, now), asked.retry.longest_ms)
+            check_size(_creation(asked), asked.input, f"the input of step {asked.step_id!r}")
             continue
         check_same_step(projection, step, asked)
         if step.status is StepStatus.CANCELLED:
@@ -111,11 +116,7 @@ def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: date
             f"rescheduled terminal step {steps[0].step_id} of run {projection.run_id!r} without progress; look at "
             "ctx.step_completed and ctx.step_failed before asking for it"
         )
-    plan.events.extend(
-        StepCreated(asked.step_id, asked.step_name, asked.input, asked.retry)
-        for asked in steps
-        if asked.step_id not in projection.steps
-    )
+    plan.events.extend(_creation(asked) for asked in steps if asked.step_id not in projection.steps)
     for asked in steps:
         step = projection.steps.get(asked.step_id)
         if step is None:
@@ -130,6 +131,10 @@ def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: date
         plan.events.append(StepStarted(asked.step_id, attempt))
         plan.run.append((asked.step_id, attempt))
     return plan if plan.run else Plan(plan.events, plan.run, waits=True)
+
+
+def _creation(asked: ScheduleStep) -> StepCreated:
+    return StepCreated(asked.step_id, asked.step_name, asked.input, asked.retry)
 
 
 def _wait(projection: Projection, command: WaitUntil | WaitForSignal) -> Plan:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, cast
 
 from supervisor.durable.errors import CorruptHistory, SerializationError
 from supervisor.durable.instants import read_instant, written
-from supervisor.durable.payload import Json, normal
+from supervisor.durable.payload import Json, encode, normal
 from supervisor.durable.retry import RetryPolicy
 from supervisor.kernel.arguments import instant
 from supervisor.kernel.text import shown
@@ -44,6 +44,7 @@ __all__ = [
     "WaitCreated",
     "check_event",
     "check_form",
+    "check_size",
     "event_from_dict",
 ]
 
@@ -420,6 +421,18 @@ def check_event(event: object) -> FlowEvent:
     Raises TypeError for what is no event, SerializationError for values that JSON can't hold.
     """
     return check_form(event)[0]
+
+
+def check_size(event: FlowEvent, value: Json, what: str) -> None:
+    """Raise PayloadTooLarge if an event is too large for any store because of a value in it.
+
+    what: names the value. Asked before the event stands among others in one append, which would all be refused.
+    """
+    if type(value) in (dict, list) or (type(value) is str and len(value) > _SMALL):
+        encode(event.to_dict(), what)
+
+
+_SMALL = 1000  # characters; a text that can't be near the limit
 
 
 def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:
