@@ -291,7 +291,9 @@ def decide_straight(
             ctx.pending = None  # the frames it came through hold the context: a cycle, with all they know
             return suspended.command
         failure = suspended
-    except (Exception, Canceled) as error:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # also one of the user's own, and a group that holds the suspension
         failure = error
     finally:
         sight.end()
