@@ -89,6 +89,10 @@ class FlowEngine(Control):
             raise TypeError(
                 f"store must be a FlowEventStore such as SqliteEventStore(path), got {shown(store)}"
             )
+        if clock is not None and not callable(getattr(clock, "spawn", None)):
+            raise TypeError(
+                f"clock must be a Clock, such as supervisor.testing.VirtualClock, got {shown(clock)}"
+            )
         if queue is not None and not callable(getattr(queue, "lease", None)):
             raise TypeError(f"queue must be a WorkQueue such as MemoryWorkQueue(), got {shown(queue)}")
         super().__init__(

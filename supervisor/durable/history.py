@@ -438,11 +438,11 @@ def check_size(event: FlowEvent, value: Json, what: str) -> None:
 
     what: names the value. Asked before the event stands among others in one append, which would all be refused.
     """
-    if type(value) in (dict, list) or (type(value) is str and len(value) > _SMALL):
+    if type(value) in (dict, list) or (type(value) is str and len(value) > _SURELY_FITS):
         encode(event.to_dict(), what)
 
 
-_SMALL = 1000  # characters; a text that can't be near the limit
+_SURELY_FITS = 1000  # characters; a text that can't be near the limit
 
 
 def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:

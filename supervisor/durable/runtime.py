@@ -19,7 +19,14 @@ from supervisor.kernel.cancellation import CancelToken
 from supervisor.kernel.clock import SYSTEM_CLOCK
 from supervisor.kernel.text import shown
 
-__all__ = ["FlowRuntime", "RegisteredStep", "RegisteredWorkflow", "StepInvocation", "current_step"]
+__all__ = [
+    "FlowRuntime",
+    "RegisteredStep",
+    "RegisteredWorkflow",
+    "StepInvocation",
+    "current_step",
+    "deciding",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +46,9 @@ class StepInvocation:
 
 
 _current: ContextVar[StepInvocation | None] = ContextVar("supervisor.durable.current_step", default=None)
+
+deciding: ContextVar[str | None] = ContextVar("supervisor.durable.deciding", default=None)
+"""The run whose workflow is being asked on this thread."""
 
 
 def current_step() -> StepInvocation | None:
