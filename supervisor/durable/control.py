@@ -22,6 +22,7 @@ from supervisor.durable.history import (
 from supervisor.durable.inspection import Inspection
 from supervisor.durable.payload import Json, normal, same
 from supervisor.durable.projection import Projection, Wakeup
+from supervisor.durable.runtime import check_outside
 from supervisor.durable.seats import Seats
 from supervisor.durable.snapshot import RunSnapshot
 from supervisor.durable.stores.codec import check_run_id
@@ -110,7 +111,7 @@ class Control(Inspection, ABC):
                 raise RunTerminal(run_id, projection.status)
             return [received]
 
-        self.check_outside(run_id)
+        check_outside(run_id)
         projection = self.read(run_id)
         receive(projection)
         if not projection.terminal:
@@ -155,7 +156,7 @@ class Control(Inspection, ABC):
 
     def commit(self, run_id: str, decide: Callable[[Projection], list[FlowEvent]]) -> Projection:
         """Append what `decide` makes of the history, whoever else appends meanwhile; return what it says then."""
-        self.check_outside(run_id)
+        check_outside(run_id)
         check_run_id(run_id)
         while True:
             projection = self.read(run_id)

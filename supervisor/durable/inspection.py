@@ -11,7 +11,7 @@ from supervisor.durable.errors import CorruptHistory, InvalidTransition, RunFail
 from supervisor.durable.history import Envelope
 from supervisor.durable.payload import Json, copied
 from supervisor.durable.projection import Projection, Wakeup
-from supervisor.durable.runtime import current_step, deciding
+from supervisor.durable.runtime import check_outside, current_step
 from supervisor.durable.snapshot import RunSnapshot, RunStatus
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.protocol import DUE_LIMIT, Failure, FlowEventStore
@@ -45,7 +45,7 @@ class Inspection:
         engine is closed, ReentrantCall when a step waits for its own run.
         """
         limit = patience(timeout, "timeout")
-        self.check_outside(run_id)
+        check_outside(run_id)
         step = current_step()
         if step is not None and step.run_id == run_id:
             raise ReentrantCall(
@@ -138,14 +138,6 @@ class Inspection:
     def next_wakeup(self) -> datetime | None:
         """Return when the next wait or retry of any run is due, UTC; None if none is open."""
         return self.store.next_scheduled_wakeup()
-
-    def check_outside(self, run_id: str) -> None:
-        """Raise ReentrantCall if the workflow of this run is being asked on this thread."""
-        if deciding.get() == run_id:
-            raise ReentrantCall(
-                f"the workflow of run {run_id!r} called the engine about its own run; a workflow only returns or "
-                "raises, and leaves what touches the world to steps"
-            )
 
     def check_open(self) -> None:
         """Raise StoreError once the engine is closed."""

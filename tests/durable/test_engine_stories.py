@@ -725,3 +725,20 @@ def test_a_workflow_that_calls_the_engine_about_its_own_run_is_told(
     engine.start("job", run_id="r")
     with pytest.raises(RunFailed, match="ReentrantCall: "):
         engine.result("r", timeout=0)
+
+
+def test_a_slow_subscriber_does_not_starve_the_others(
+    shop: Shop, make_engine: MakeEngine, clock: VirtualClock
+) -> None:
+    fast: list[Any] = []
+
+    @shop.flows.workflow
+    def job(ctx: WorkflowContext) -> None:
+        for number in range(10):
+            ctx.step(f"s{number}", "note", number)
+
+    engine = make_engine(shop.flows, subscribers=[lambda _: clock.sleep(1.0), fast.append])
+    engine.start("job", run_id="r")
+    clock.advance(1.0)
+    assert [each.sequence for each in fast] == list(range(1, 34))
+    clock.advance(40.0)
