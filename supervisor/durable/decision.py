@@ -95,9 +95,8 @@ def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: date
     for asked in steps:
         step = projection.steps.get(asked.step_id)
         if step is None:
-            shifted(
-                max(at, now), asked.retry.longest_ms
-            )  # refused here, before anything is written or called
+            if asked.retry.longest_ms:  # refused here, before anything is written or called
+                shifted(max(at, now), asked.retry.longest_ms)
             continue
         check_same_step(projection, step, asked)
         if step.status is StepStatus.CANCELLED:
