@@ -7,8 +7,8 @@ from contextvars import copy_context
 
 from supervisor.durable.decision import Outcome
 from supervisor.durable.errors import NonRetryable, PayloadTooLarge, SerializationError
-from supervisor.durable.history import StepCompleted
-from supervisor.durable.payload import Json, encode, normal
+from supervisor.durable.history import StepCompleted, check_size
+from supervisor.durable.payload import Json, normal
 from supervisor.durable.runtime import RegisteredStep, StepInvocation
 from supervisor.kernel.attempt import AttemptResult, Ending, Watch, call
 from supervisor.kernel.cancellation import CancelReason, CancelToken
@@ -17,8 +17,6 @@ from supervisor.kernel.errors import Fatal
 from supervisor.kernel.text import error_text, strip_frames
 
 __all__ = ["Interrupted", "attempt"]
-
-_SMALL = 1000  # characters; a text that can't be near the limit
 
 
 class Interrupted(BaseException):
@@ -64,12 +62,13 @@ def attempt(step: RegisteredStep, invocation: StepInvocation, timers: Deadlines)
         if not in_time and token.reason in (None, CancelReason.TIMEOUT):
             return Outcome(error=f"Timeout: {step.name} took longer than {step.timeout:g} s")
     token.forget_callbacks()
-    return _outcome(result, step, token)
+    return _outcome(result, step, invocation)
 
 
-def _outcome(result: AttemptResult, step: RegisteredStep, token: CancelToken) -> Outcome:
+def _outcome(result: AttemptResult, step: RegisteredStep, invocation: StepInvocation) -> Outcome:
     if result.ending is Ending.SUCCEEDED:
-        return _completed(result.value, step)
+        return _completed(result.value, step, invocation.step_id)
+    token = invocation.token
     error = result.error
     assert error is not None
     try:
@@ -86,11 +85,10 @@ def _passed(error: BaseException) -> BaseException | None:
     return error if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit) else None
 
 
-def _completed(value: object, step: RegisteredStep) -> Outcome:
+def _completed(value: object, step: RegisteredStep, step_id: str) -> Outcome:
     try:
         output: Json = normal(value, f"output of {step.name}")
-        if type(output) in (dict, list) or (type(output) is str and len(output) > _SMALL):
-            encode(StepCompleted("", output).to_dict(), f"the output of {step.name}")
+        check_size(StepCompleted(step_id, output), output, f"the output of {step.name}")
     except (SerializationError, PayloadTooLarge) as error:
         return Outcome(error=f"{type(error).__name__}: {error}", retryable=False)
     return Outcome(output)

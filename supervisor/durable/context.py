@@ -61,6 +61,11 @@ class Sight:
             )
         return self._projection
 
+    @property
+    def over(self) -> bool:
+        """The decision is made."""
+        return self._projection is None
+
     def end(self) -> None:
         """The decision is made."""
         self._projection = None
@@ -93,7 +98,8 @@ class WorkflowContext:
         self._names = names  # the name of a step, given as a function or a name
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.run_id!r}>"
+        of = "a decision that is over" if self._sight.over else repr(self.run_id)
+        return f"<{type(self).__name__} of {of}>"
 
     # Readers
 
@@ -207,10 +213,11 @@ class WorkflowContext:
         return Complete(normal(output, "output"))
 
     def fail(self, error: object) -> Command:
-        """End the run as failed.  error: text, or an exception."""
+        """End the run as failed.  error: text, or an exception. Raises SerializationError for text that is none."""
         from supervisor.kernel.text import error_text
 
-        return Fail(error_text(error) if isinstance(error, BaseException) else str(error))
+        said = error_text(error) if isinstance(error, BaseException) else str(error)
+        return Fail(str(normal(said, "error")))
 
     def cancel(self) -> Command:
         """End a run that was asked to end, after its clean-up."""

@@ -130,6 +130,7 @@ class Control(Inspection, ABC):
                 raise RunConflict(run_id, f"it was asked to end before, with the reason {before.reason!r}")
             return []
 
+        self.check_open()
         projection = self.commit(run_id, request)
         self.seats.cancel(run_id, projection.cancel_requested_seq)
         self.go_on(run_id)
@@ -143,6 +144,7 @@ class Control(Inspection, ABC):
                 raise RunTerminal(run_id, projection.status)
             return [RunCancelled(why)]
 
+        self.check_open()
         projection = self.commit(run_id, end)
         self.seats.cancel(run_id, projection.sequence)
         self.directory.clear_failure(run_id)

@@ -34,6 +34,7 @@ from supervisor.durable.history import (
     StepStarted,
     WaitCompleted,
     WaitCreated,
+    check_size,
 )
 from supervisor.durable.identity import check_same_step, check_same_wait
 from supervisor.durable.instants import shifted, written
@@ -70,9 +71,13 @@ def decide(projection: Projection, command: Command, now: datetime, at: datetime
                     f"run {projection.run_id!r} was asked to end and can't complete; return ctx.cancel() or "
                     "ctx.fail(...) after the clean-up"
                 )
-            return Plan([RunCompleted(output)])
+            completed = RunCompleted(output)
+            check_size(completed, output, f"the output of run {projection.run_id!r}")
+            return Plan([completed])
         case Fail(error=error):
-            return Plan([RunFailed(error)])
+            failed = RunFailed(error)
+            check_size(failed, error, f"the error of run {projection.run_id!r}")
+            return Plan([failed])
         case Cancel():
             if projection.cancellation is None:
                 raise InvalidTransition(
@@ -92,11 +97,16 @@ def decide(projection: Projection, command: Command, now: datetime, at: datetime
 
 def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: datetime, at: datetime) -> Plan:
     plan, ended = Plan(), 0
+    created: list[FlowEvent] = []
     for asked in steps:
         step = projection.steps.get(asked.step_id)
         if step is None:
-            if asked.retry.longest_ms:  # refused here, before anything is written or called
+            # refused here, before anything is written or called
+            if asked.retry.longest_ms:
                 shifted(max(at, now), asked.retry.longest_ms)
+            made = StepCreated(asked.step_id, asked.step_name, asked.input, asked.retry)
+            check_size(made, asked.input, f"the input of step {asked.step_id!r}")
+            created.append(made)
             continue
         check_same_step(projection, step, asked)
         if step.status is StepStatus.CANCELLED:
@@ -110,11 +120,7 @@ def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: date
             f"rescheduled terminal step {steps[0].step_id} of run {projection.run_id!r} without progress; look at "
             "ctx.step_completed and ctx.step_failed before asking for it"
         )
-    plan.events.extend(
-        StepCreated(asked.step_id, asked.step_name, asked.input, asked.retry)
-        for asked in steps
-        if asked.step_id not in projection.steps
-    )
+    plan.events.extend(created)
     for asked in steps:
         step = projection.steps.get(asked.step_id)
         if step is None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from math import inf
 from typing import cast
 
+from supervisor.durable.errors import CorruptHistory, InvalidTransition
 from supervisor.durable.projection import Projection
 from supervisor.durable.snapshot import RunStatus
 from supervisor.durable.stores.protocol import Failure, FlowEventStore, RunDirectory
@@ -29,10 +31,14 @@ class ReadDirectory:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[str]:
-        """See `RunDirectory.find_runs`."""
+        """See `RunDirectory.find_runs`. Runs that can't be read are taken for the newest."""
         found: list[tuple[float, str]] = []
         for run_id in self._store.list_run_ids():
-            run = Projection.of(run_id, self._store.read(run_id))
+            try:
+                run = Projection.of(run_id, self._store.read(run_id))
+            except (CorruptHistory, InvalidTransition):
+                found.append((-inf if newest_first else 0.0, run_id))
+                continue
             if (statuses is None or run.status in statuses) and workflow in (None, run.workflow):
                 assert run.created_at is not None
                 found.append((-run.created_at.timestamp() if newest_first else 0.0, run_id))

@@ -8,10 +8,11 @@ The body of a step is called only after its start is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from supervisor.durable.attempts import Interrupted, attempt
@@ -22,10 +23,17 @@ from supervisor.durable.errors import (
     LeaseLost,
     ReplayLimitExceeded,
     UnknownStep,
+    UnknownWorkflow,
 )
 from supervisor.durable.history import Envelope, FlowEvent, RunStarted
 from supervisor.durable.projection import Projection
-from supervisor.durable.runtime import FlowRuntime, RegisteredStep, StepInvocation, idempotency_key
+from supervisor.durable.runtime import (
+    FlowRuntime,
+    RegisteredStep,
+    RegisteredWorkflow,
+    StepInvocation,
+    idempotency_key,
+)
 from supervisor.durable.seats import Seat, Seats
 from supervisor.durable.snapshot import RunStatus
 from supervisor.kernel.cancellation import CancelReason, CancelToken
@@ -34,6 +42,10 @@ from supervisor.kernel.deadlines import Deadlines
 from supervisor.kernel.workers import Workers
 
 __all__ = ["Drive", "DriveHost"]
+
+_TOGETHER = (
+    128  # attempts of one batch that run at once. Of each batch: one that waits for another never blocks it
+)
 
 
 class DriveHost(Protocol):
@@ -77,12 +89,14 @@ class Drive:
         now: datetime | None,
         halted: Callable[[], bool],
         lease: CancelToken | None,
+        confirm: Callable[[bool], None] | None = None,
         opening: Callable[[Projection], list[FlowEvent]] | None = None,
     ) -> None:
         """Prepare.
 
         now: what counts as due; None for the clock.  halted: asked before an attempt is started.  lease: canceled
-        when somebody else has the run.  opening: what comes from outside: the events that are to be appended to a
+        when somebody else has the run.  confirm: makes sure
+        of that before attempts are started; True if there is reason to doubt.  opening: what comes from outside: the events that are to be appended to a
         history, asked for again whenever somebody else has appended; what it raises is raised.
         """
         self.projection: Projection = projection
@@ -91,6 +105,7 @@ class Drive:
         self._now = now
         self._halted = halted
         self._lease = lease
+        self._confirm = confirm
         self._opening = opening
         self._durable = projection.sequence  # up to here the history is stored
         self._pending: list[FlowEvent] = []
@@ -127,6 +142,7 @@ class Drive:
                     return self.projection
                 continue
             if projection.status is RunStatus.PENDING:
+                self._workflow()  # before anything is written
                 self.add([RunStarted()])
             if ends := self._ending():
                 self.add(ends)
@@ -158,16 +174,22 @@ class Drive:
 
     def _ask(self, projection: Projection) -> Plan:
         """Ask the workflow what follows; on any error, what was done is kept."""
-        runtime = self._host.runtime
         try:
-            workflow = runtime.find_workflow(projection.workflow, projection.version)
-            command = workflow.decide(projection, runtime.step_name)
+            command = self._workflow().decide(projection, self._host.runtime.step_name)
             at = self._time()
             plan = decide(projection, command, self._now or at, at)
             for step_id, _ in plan.run:
                 self._registered(step_id, command)
             return plan
         except BaseException:
+            self._flush()
+            raise
+
+    def _workflow(self) -> RegisteredWorkflow:
+        """Return the workflow of the run. Raises UnknownWorkflow; what was done is kept."""
+        try:
+            return self._host.runtime.find_workflow(self.projection.workflow, self.projection.version)
+        except UnknownWorkflow:
             self._flush()
             raise
 
@@ -222,6 +244,11 @@ class Drive:
         self._at = None
         return undisturbed
 
+    def _make_sure(self, *, doubt: bool) -> None:
+        if self._confirm is not None:
+            self._confirm(doubt)
+            self._check_lease()
+
     def _check_lease(self) -> None:
         if self._lease is not None and self._lease.canceled:
             raise LeaseLost(
@@ -230,14 +257,21 @@ class Drive:
 
     def _start_over(self) -> None:
         """Read history anew, and fold on it the outcomes that are not recorded."""
+        self._make_sure(doubt=True)  # somebody else appended: perhaps because the run is theirs now
         outcomes, self._outcomes, self._pending = self._outcomes, [], []
         self.projection = self._host.load(self.projection.run_id)
         self._durable = self.projection.sequence
-        if self._token.canceled or self.projection.cancellation is not None:
+        if self._token.canceled or self._ended_by_others():
+            self._token.cancel(CancelReason.REQUESTED)  # members of a batch may still run under it
             self._token = self._new_token()
         for each in outcomes:
             self._record(each)
         self._open()
+
+    def _ended_by_others(self) -> bool:
+        """History says that the attempts under the token of now are not wanted any more."""
+        projection = self.projection
+        return projection.terminal or projection.cancel_requested_seq > self._seat.seen
 
     def _record(self, ended: _Ended) -> None:
         event = outcome_event(self.projection, ended.step_id, ended.attempt, ended.outcome, ended.anchor)
@@ -250,6 +284,7 @@ class Drive:
     def _call(self, attempts: list[tuple[str, int]]) -> bool:
         """Call attempts whose start is durable, and take down how they ended; False if one has no outcome."""
         self._at = None
+        self._make_sure(doubt=False)
         if len(attempts) == 1:
             try:
                 ended = self._prepared(*attempts[0], self._token)()
@@ -304,27 +339,32 @@ class Drive:
 
         def one(run: Callable[[], _Ended]) -> None:
             try:
+                if token.canceled:
+                    raise Interrupted  # before it has begun
                 results.put(run())
             except BaseException as error:
                 results.put(error)
 
+        prepared = [partial(one, self._prepared(step_id, number, token)) for step_id, number in attempts]
         try:
-            for step_id, number in attempts:
-                self._host.workers.submit(partial(one, self._prepared(step_id, number, token)))
-            return self._take_down(results, len(attempts))
+            return self._take_down(results, prepared)
         except BaseException:
             token.cancel(CancelReason.SHUTDOWN)  # nobody will record what they do
             raise
 
-    def _take_down(self, results: Queue, many: int) -> bool:
-        """Record the outcomes of so many attempts as they come."""
+    def _take_down(self, results: Queue, prepared: Sequence[Callable[[], None]]) -> bool:
+        """Run what is prepared, so many at once as one batch may, and record the outcomes as they come."""
         stop: Interrupted | None = None
-        for _ in range(many):
+        waiting = iter(prepared)
+        for job in islice(waiting, _TOGETHER):
+            self._host.workers.submit(job)
+        for left in reversed(range(len(prepared))):
             result = results.get()
             if isinstance(result, _Ended):
                 self._at = None
                 self._record(result)
-                self._flush()
+                if left or stop is not None:  # the last one shares its append with what follows from it
+                    self._flush()
                 if self.projection.interrupted is not None or self.projection.terminal:
                     self._token.cancel(CancelReason.REQUESTED)
                     self._token = self._new_token()
@@ -333,4 +373,6 @@ class Drive:
                 raise result
             elif stop is None or stop.error is None:
                 stop = result
+            for job in islice(waiting, 1):
+                self._host.workers.submit(job)
         return True if stop is None else self._interrupted(stop)

@@ -18,6 +18,7 @@ from supervisor.kernel.text import error_text, shown
 
 __all__ = ["FlowScheduler", "SchedulerTick"]
 
+_FURTHER = 4  # times as many wakeups are listed when there was nothing new among the first
 _AN_HOUR = 3600.0  # seconds
 _AGAIN = 1.0  # seconds until due work that is queued already is looked at again
 
@@ -46,15 +47,20 @@ class FlowScheduler:
         """Queue every run of which something is due at `now`: one scan of the store, at most 1000 wakeups.
 
         Nothing is marked: until the runs are driven, another tick finds them again, and the queue has them once.
+        Runs that wait for a person, see `FlowEngine.failures`, are found, but not queued.
         Raises StoreError, QueueFull.
         """
-        when = instant(now, "now")
-        due = self._engine.list_due_wakeups(when, DUE_LIMIT)
+        return self._enqueue(instant(now, "now"), DUE_LIMIT)
+
+    def _enqueue(self, now: datetime, limit: int) -> SchedulerTick:
+        due = self._engine.list_due_wakeups(now, limit)
         run_ids = tuple(dict.fromkeys(each.run_id for each in due))
+        marked = {each.run_id for each in self._engine.failures()} if due else set[str]()
         added = 0
         for run_id in run_ids:
-            self._engine.catch_up(run_id, when)
-            added += bool(self._queue.enqueue(run_id))
+            if run_id not in marked:
+                self._engine.catch_up(run_id, now)
+                added += bool(self._queue.enqueue(run_id))
         waits = sum(each.kind == "wait" for each in due)
         return SchedulerTick(waits, len(due) - waits, added, run_ids)
 
@@ -90,9 +96,13 @@ class FlowScheduler:
         """Queue what is due; return how long there is nothing to do."""
         self._queue.reclaim_expired()
         now = self._engine.clock.now()
-        tick = self.enqueue_due_work(now)
-        found = tick.due_waits + tick.due_retries
-        if found >= DUE_LIMIT and tick.enqueued_tasks:
+        limit, found, tick = DUE_LIMIT, DUE_LIMIT, None
+        while tick is None or (found >= limit and not tick.enqueued_tasks):
+            # Those at the head may stay there for long, as nobody here can drive them: look behind them, too.
+            limit = DUE_LIMIT if tick is None else limit * _FURTHER
+            tick = self._enqueue(now, limit)
+            found = tick.due_waits + tick.due_retries
+        if found >= limit:
             return 0.0
         if found:
             longest = min(longest, _AGAIN)

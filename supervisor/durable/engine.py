@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 __all__ = ["FlowEngine"]
 
 _KEPT = 256  # projections that an engine keeps between drives
-_TOGETHER = 128  # attempts of batches that run at once in one engine
 _UNFINISHED = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLING)
 _CLOSING = 5.0  # seconds for attempts of batches to end when the engine is closed
 
@@ -98,7 +97,7 @@ class FlowEngine(Control):
         self.max_replays: int = count(max_replays, "max_replays", 1)
         self.runtime: FlowRuntime = runtime
         self.timers: Deadlines = own_timer(self.clock)
-        self.workers: Workers = Workers(self.clock, "durable:step", _TOGETHER)
+        self.workers: Workers = Workers(self.clock, "durable:step", None)
         self.scheduled: Bell = Bell(self.clock)  # rings when something is due before the alarm
         self.alarm: datetime | None = None  # until then the scheduler sleeps; None: it is looking
         self._observers = Observers(self.clock, subscribers)
@@ -177,7 +176,7 @@ class FlowEngine(Control):
 
         seat = self._seat(chosen)
         if seat is None:
-            self._check_same(self.read(chosen), found, data)
+            self._create(chosen, found, data)  # who has the seat may not have come to it yet
             return chosen
         first = Projection(chosen).keeping_history()
         if run_id is not None:
@@ -195,16 +194,21 @@ class FlowEngine(Control):
         self, workflow: str | Callable[..., Any], input: Json = None, *, run_id: str | None = None
     ) -> str:
         """Create a run and queue it for a worker; return its id. Like `start`, but drives nothing."""
+        self.check_open()
         found, data, chosen = self._checked_start(workflow, input, run_id)
-        try:
-            self.append(chosen, 0, [_created(found, data)], self.clock.now())
-        except EventConflict:
-            projection = self.load(chosen)
-            self._check_same(projection, found, data)
-            if projection.terminal:
-                return chosen
-        self.queue.enqueue(chosen)
+        if self._create(chosen, found, data):
+            self.queue.enqueue(chosen)
         return chosen
+
+    def _create(self, run_id: str, found: RegisteredWorkflow, data: Json) -> bool:
+        """Write that a run is there, unless it is; return whether it is to be driven. Raises RunConflict."""
+        try:
+            self.append(run_id, 0, [_created(found, data)], self.clock.now())
+        except EventConflict:
+            projection = self.read(run_id)
+            self._check_same(projection, found, data)
+            return not projection.terminal
+        return True
 
     def _checked_start(
         self, workflow: str | Callable[..., Any], input: Json, run_id: str | None
@@ -253,20 +257,36 @@ class FlowEngine(Control):
             self._hand_over(run_id, opening)
         return self.read(run_id)
 
-    def _hand_over(self, run_id: str, opening: Callable[[Projection], list[FlowEvent]]) -> None:
-        """Append events from outside to a run that somebody else drives, and have it looked at once more."""
+    def _hand_over(
+        self, run_id: str, opening: Callable[[Projection], list[FlowEvent]], leased: bool = False
+    ) -> None:
+        """Append events from outside to a run that somebody else drives, and have it looked at once more.
+
+        leased: a worker drives it, of this process or another.
+        """
         self.commit(run_id, opening)
         seat = self._seat(run_id, wait=False)
-        if seat is not None:  # who drove it has just left, or does so in another process
+        if seat is None:
+            return
+        if leased:
             self.seats.leave(seat, look_again=False)
             self.queue.enqueue(run_id)
+        else:  # who drove it has just left, and did not see what came
+            self._drive(seat, None)
 
-    def drive_leased(self, run_id: str, halted: Callable[[], bool], lease: CancelToken) -> Projection | None:
+    def drive_leased(
+        self,
+        run_id: str,
+        halted: Callable[[], bool],
+        lease: CancelToken,
+        confirm: Callable[[bool], None] | None = None,
+    ) -> Projection | None:
         """Drive a run for a worker: its due waits first.
 
         None if a thread of this process drives it already. That one looks once more, but it may fail, or may
         not be allowed to: so the task is not done yet.
         halted: asked before an attempt is started.  lease: canceled when somebody else has the run.
+        confirm: makes sure of that, see `Drive`.
         """
         with self._lock:
             ahead = self._catch_up.pop(run_id, None)
@@ -278,7 +298,9 @@ class FlowEngine(Control):
             seat = self._seat(run_id, wait=False)
             if seat is None:
                 return None
-        return self._drive(seat, None, now=ahead, halted=halted, lease=lease, opening=opening)
+        return self._drive(
+            seat, None, now=ahead, halted=halted, lease=lease, confirm=confirm, opening=opening
+        )
 
     def catch_up(self, run_id: str, now: datetime) -> None:
         """Have the next worker that drives the run take a future instant for now."""
@@ -298,6 +320,7 @@ class FlowEngine(Control):
         now: datetime | None = None,
         halted: Callable[[], bool] | None = None,
         lease: CancelToken | None = None,
+        confirm: Callable[[bool], None] | None = None,
         opening: Callable[[Projection], list[FlowEvent]] | None = None,
     ) -> Projection:
         """Drive from the seat, and leave it. Marks a run that only a person can help, and takes marks back."""
@@ -313,6 +336,7 @@ class FlowEngine(Control):
                     now=now,
                     halted=self._never if halted is None else halted,
                     lease=lease,
+                    confirm=confirm,
                     opening=opening,
                 )
                 opening = None
@@ -408,11 +432,11 @@ class FlowEngine(Control):
         """
         leased = self.queue.leased(run_id)
         seat = None if leased else self._seat(run_id, wait=False)
-        if seat is None:
-            self._hand_over(run_id, opening or _nothing)
-            return
         try:
-            self._drive(seat, None, opening=opening)
+            if seat is None:
+                self._hand_over(run_id, opening or _nothing, leased)
+            else:
+                self._drive(seat, None, opening=opening)
         except (UnknownWorkflow, UnknownStep):
             self.queue.enqueue(run_id)
 
@@ -423,6 +447,7 @@ class FlowEngine(Control):
 
         For the start of a process: a run that a killed process left in the middle goes on.
         """
+        self.check_open()
         found = self.directory.find_runs(_UNFINISHED)
         queue = self.queue
         for run_id in found:

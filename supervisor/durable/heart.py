@@ -22,14 +22,17 @@ _BEATS = 3  # in the time of one lease
 class Held:
     """A lease that a worker holds while it drives."""
 
-    __slots__ = ("_lease", "_lock", "_lost", "run_id", "token")
+    __slots__ = ("_beaten", "_clock", "_fresh_for", "_lease", "_lock", "_lost", "run_id", "token")
 
-    def __init__(self, clock: Clock, lease: Lease) -> None:
+    def __init__(self, clock: Clock, lease: Lease, fresh_for: float) -> None:
+        self._clock = clock
+        self._fresh_for = fresh_for  # seconds after a beat in which the lease is not doubted
         self.run_id: str = lease.run_id
         self.token: CancelToken = CancelToken(clock=clock)  # of the drive; REPLACED when the lease is lost
         self._lock = clock.lock()  # guards the fields below, and the queue's answer to a beat
         self._lease: Lease | None = lease
         self._lost = False
+        self._beaten = clock.monotonic()
 
     @property
     def lost(self) -> bool:
@@ -42,11 +45,21 @@ class Held:
             if self._lease is None:
                 return
             try:
+                began = self._clock.monotonic()
                 self._lease = queue.heartbeat(self._lease)
+                self._beaten = began
                 return
             except LeaseLost:
                 self._lease, self._lost = None, True
         self.token.cancel(CancelReason.REPLACED)
+
+    def confirm(self, queue: WorkQueue, *, doubt: bool) -> None:
+        """Make sure that the lease is held, before a body is called: a process may have stood still.
+
+        doubt: ask the queue in any case, else only if the last beat is too long ago. Raises StoreError.
+        """
+        if doubt or self._clock.monotonic() - self._beaten > self._fresh_for:
+            self.beat(queue)
 
     def give_up(self) -> Lease | None:
         """Return the lease as it is now, for the last call about it; None if it is lost."""
@@ -91,7 +104,7 @@ class Heart:
 
     def hold(self, lease: Lease) -> Held:
         """Beat for a lease from now on."""
-        held = Held(self._clock, lease)
+        held = Held(self._clock, lease, 2 * self._interval)
         with self._lock:
             self._held.add(held)
         return held

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, cast
 
 from supervisor.durable.errors import CorruptHistory, SerializationError
 from supervisor.durable.instants import read_instant, written
-from supervisor.durable.payload import Json, normal
+from supervisor.durable.payload import Json, encode, normal
 from supervisor.durable.retry import RetryPolicy
 from supervisor.kernel.arguments import instant
 from supervisor.kernel.text import shown
@@ -44,11 +44,12 @@ __all__ = [
     "WaitCreated",
     "check_event",
     "check_form",
+    "check_size",
     "event_from_dict",
 ]
 
 FORMAT_VERSION = 1
-_SMALL = 2**63  # ints below need no look at their length
+_FEW_DIGITS = 2**63  # ints below need no look at their length
 LONGEST_NAME = 500  # characters of an id or a name: what the index of any database holds
 
 
@@ -432,6 +433,18 @@ def check_event(event: object) -> FlowEvent:
     return check_form(event)[0]
 
 
+def check_size(event: FlowEvent, value: Json, what: str) -> None:
+    """Raise PayloadTooLarge if an event is too large for any store because of a value in it.
+
+    what: names the value. Asked before the event stands among others in one append, which would all be refused.
+    """
+    if type(value) in (dict, list) or (type(value) is str and len(value) > _SMALL):
+        encode(event.to_dict(), what)
+
+
+_SMALL = 1000  # characters; a text that can't be near the limit
+
+
 def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:
     """Return the same, and its JSON form: they share their values, so write it and let it go."""
     if not isinstance(event, FlowEvent) or type(event) not in _SHAPES:
@@ -448,7 +461,9 @@ def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:
             value = convert(value)
         else:
             kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-            if not ((kind is str and value.isascii()) or (kind is int and -_SMALL < value < _SMALL)):
+            if not (
+                (kind is str and value.isascii()) or (kind is int and -_FEW_DIGITS < value < _FEW_DIGITS)
+            ):
                 value = normal(value, f"{shape.label}.{name}")
                 copied = copied or kind is not int
         if check is not None and not check(value):

@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor.durable.bell import Bell
 from supervisor.durable.directory import Directory, directory_of
-from supervisor.durable.errors import RunFailed, StoreError
+from supervisor.durable.errors import CorruptHistory, InvalidTransition, RunFailed, StoreError
 from supervisor.durable.history import Envelope
 from supervisor.durable.payload import Json, copied
 from supervisor.durable.projection import Projection, Wakeup
@@ -18,6 +18,8 @@ from supervisor.durable.stores.protocol import DUE_LIMIT, Failure, FlowEventStor
 from supervisor.kernel.arguments import count, instant, patience
 from supervisor.kernel.clock import Clock
 from supervisor.kernel.errors import Canceled, ReentrantCall
+from supervisor.kernel.log import library_logger
+from supervisor.kernel.text import error_text
 
 __all__ = ["Inspection"]
 
@@ -85,13 +87,40 @@ class Inspection:
     ) -> list[RunSnapshot]:
         """Return runs by id, or by age with the newest first.
 
-        status, workflow: only those.  limit: at most so many; None for all.
+        status, workflow: only those.  limit: at most so many; None for all. A run whose history can't be read is
+        left out, logged, and marked, so that `failures` tells of it.
         """
         wanted = None if status is None else (RunStatus(status),)
         most = None if limit is None else count(limit, "limit", 1)
-        return [
-            self.snapshot(each) for each in self.directory.find_runs(wanted, workflow, most, newest_first)
-        ]
+        damaged: dict[str, str] = {}
+        while True:
+            asked = None if most is None else most + len(damaged)
+            found = self.directory.find_runs(wanted, workflow, asked, newest_first)
+            listed: list[RunSnapshot] = []
+            before = len(damaged)
+            for run_id in found:
+                if run_id not in damaged:
+                    try:
+                        listed.append(self.snapshot(run_id))
+                    except (CorruptHistory, InvalidTransition) as error:
+                        damaged[run_id] = error_text(error)
+            # those that were left out took the places of others, which may be there
+            if asked is None or len(found) < asked or len(damaged) == before:
+                break
+        self._tell_of_damage(damaged)
+        return listed[:most]
+
+    def _tell_of_damage(self, damaged: dict[str, str]) -> None:
+        """Log runs that can't be read, and mark those that are not."""
+        for run_id, reason in damaged.items():
+            library_logger().error("run %r was left out of a list: %s", run_id, reason)
+        if damaged:
+            try:
+                marked = {each.run_id for each in self.directory.failures()}
+                for run_id in damaged.keys() - marked:
+                    self.directory.mark_failure(run_id, damaged[run_id], self.clock.now())
+            except StoreError as error:  # the list is good all the same; another process may write here
+                library_logger().error("runs that can't be read were not marked: %s", error_text(error))
 
     def failures(self) -> list[Failure]:
         """Return the runs that wait for a person, oldest first: `run_id`, `reason`, `at`.
@@ -109,6 +138,11 @@ class Inspection:
         """Return when the next wait or retry of any run is due, UTC; None if none is open."""
         return self.store.next_scheduled_wakeup()
 
+    def check_open(self) -> None:
+        """Raise StoreError once the engine is closed."""
+        if self.closed:
+            raise StoreError("the engine is closed; make a new one")
+
     def read(self, run_id: str) -> Projection:
         """Return the history of a run, for reading only. Raises RunNotFound."""
         return Projection.of(run_id, self.store.read(check_run_id(run_id)))
@@ -119,5 +153,5 @@ def _result(projection: Projection) -> Json:
         return copied(projection.output)
     if projection.status is RunStatus.FAILED:
         raise RunFailed(projection.run_id, projection.error or "")
-    reason = projection.cancellation.reason if projection.cancellation is not None else None
+    reason = projection.cancel_reason
     raise Canceled(reason if reason is not None else f"run {projection.run_id!r} was cancelled")

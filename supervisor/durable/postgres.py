@@ -96,7 +96,7 @@ class PostgresDatabase:
         except psycopg.ProgrammingError as error:
             raise ValueError(f"dsn is no connection string of PostgreSQL: {_line(error)}") from None
         self.dsn = dsn
-        self.name = f"{parts.get('host', 'localhost')}/{parts.get('dbname', '')}"  # without the password
+        self.name: str = f"{parts.get('host', 'localhost')}/{parts.get('dbname', '')}"  # without the password
         self._arguments = {**_DEFAULTS, **parts}
         self._patience = seconds(patience, "patience")
         self._size = count(size, "pool_size", 1)

@@ -60,6 +60,7 @@ class Projection:
         "_startable",
         "_waiting",
         "_waiting_for",
+        "cancel_reason",
         "cancel_requested_seq",
         "cancellation",
         "created_at",
@@ -93,6 +94,7 @@ class Projection:
         self.error: str | None = None
         self.cancellation: CancellationRequest | None = None
         self.cancel_requested_seq: int = 0
+        self.cancel_reason: str | None = None  # why the run was ended, once it is cancelled
         self.created_at: datetime | None = None
         self.started_at: datetime | None = None
         self.updated_at: datetime | None = None
@@ -292,7 +294,8 @@ class Projection:
             self._end_wait(wait, WaitStatus.CANCELLED, at, sequence)
         self._phase = RunStatus.CANCELLING
 
-    def _cancelled(self, _: RunCancelled, __: datetime, ___: int) -> None:
+    def _cancelled(self, event: RunCancelled, _: datetime, __: int) -> None:
+        self.cancel_reason = event.reason
         self._phase = RunStatus.CANCELLED
 
     def _step_created(self, event: StepCreated, at: datetime, _: int) -> None:

@@ -58,9 +58,9 @@ class RegisteredStep:
     __slots__ = ("_arguments", "function", "name", "timeout")
 
     def __init__(self, function: Callable[..., Any], name: str, timeout: float | None) -> None:
-        self.function = function
-        self.name = name
-        self.timeout = timeout  # seconds for one attempt; None for no limit
+        self.function: Callable[..., Any] = function
+        self.name: str = name
+        self.timeout: float | None = timeout  # seconds for one attempt; None for no limit
         self._arguments = _arguments(function, f"step {name!r}", 0, 2, "(input), () or (input, invocation)")
 
     def __call__(self, invocation: StepInvocation) -> Any:
@@ -78,10 +78,10 @@ class RegisteredWorkflow:
     __slots__ = ("_arguments", "function", "name", "straight", "version")
 
     def __init__(self, function: Callable[..., Any], name: str, version: str, straight: bool) -> None:
-        self.function = function
-        self.name = name
-        self.version = version
-        self.straight = straight
+        self.function: Callable[..., Any] = function
+        self.name: str = name
+        self.version: str = version
+        self.straight: bool = straight
         most, forms = (2, "(ctx) or (ctx, input)") if straight else (1, "(ctx)")
         self._arguments = _arguments(function, f"workflow {name!r}", 1, most, forms)
 

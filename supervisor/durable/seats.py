@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervisor.durable.errors import StoreError
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Clock, current_ident
+from supervisor.kernel.errors import ReentrantCall
 
 __all__ = ["Seat", "Seats"]
 
@@ -38,10 +39,15 @@ class Seats:
         """Take the seat of a run.
 
         If another thread has it: wait until it leaves, or, without `wait`, have that thread look once more, and
-        return None. Raises StoreError once closed.
+        return None. Raises StoreError once closed, ReentrantCall if this thread has it and would wait for itself.
         """
         with self._lock:
             holder = self._taken.get(run_id)
+            if holder is not None and wait and holder.ident == current_ident():
+                raise ReentrantCall(
+                    f"this thread drives run {run_id!r} already, and would wait for itself; a workflow only decides, "
+                    "leave calls of the engine to steps"
+                )
             if holder is not None and not wait:
                 holder.again = True
                 return None

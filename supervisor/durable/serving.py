@@ -6,9 +6,12 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from supervisor.durable.errors import QueueFull, StoreError
+from supervisor.durable.lifecycle import StoreFailed
 from supervisor.kernel.arguments import count, seconds
-from supervisor.kernel.errors import GraceExceeded, SupervisorError
+from supervisor.kernel.errors import ForkedProcess, GraceExceeded, SupervisorError
 from supervisor.kernel.log import library_logger
+from supervisor.kernel.text import error_text
 from supervisor.tasks.config import SupervisorConfig
 from supervisor.tasks.context import TaskContext
 from supervisor.tasks.spec import TaskSpec
@@ -43,16 +46,19 @@ class Serving:
         self._scheduler = FlowScheduler(engine)
         self._supervisor: Supervisor | None = None
         self.stopped: bool = False
+        self._recovered = False
+        self._failures = 0  # of `recover`, in a row
+        self._delay = 0.0  # seconds until it is tried again
 
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "new" if self._supervisor is None else "running"
         return f"<Serving {self._engine!r} {state}>"
 
     def __enter__(self) -> Self:
-        """Recover, then start. Raises StoreError if the store can't be asked."""
+        """Recover, then start. A store that fails is tried again by the scheduler."""
         if self._supervisor is not None or self.stopped:
             raise RuntimeError("a serving is entered once; call engine.serve() again")
-        self._engine.recover()
+        self._recovered = self._recover()
         config = SupervisorConfig(name="durable", grace=self._grace + _UNWIND)
         self._supervisor = supervisor = Supervisor(config, clock=self._engine.clock)
         supervisor.start()
@@ -94,9 +100,14 @@ class Serving:
         if supervisor is None:
             return
         clock, timers = self._engine.clock, self._engine.timers
-        alarm = timers.call_at(clock.monotonic() + self._grace, self._cancel_steps)
+        try:
+            alarm = timers.call_at(clock.monotonic() + self._grace, self._cancel_steps)
+        except ForkedProcess:  # what serves runs in the parent
+            return
         try:
             supervisor.shutdown()
+        except ForkedProcess:
+            return
         finally:
             alarm.cancel()
 
@@ -113,7 +124,25 @@ class Serving:
         # on the shared timer, where nothing may block: callbacks of tokens are user code
         self._engine.clock.spawn(self._worker.cancel_steps, "durable:cancel")
 
+    def _recover(self) -> bool:
+        from supervisor.durable.worker import STORE_BACKOFF
+
+        self._engine.check_open()
+        try:
+            self._engine.recover()
+        except (StoreError, QueueFull) as error:
+            self._failures += 1
+            self._delay = STORE_BACKOFF.delay(self._failures, 0.0)
+            self._engine.tell(StoreFailed, "recovering runs", error_text(error), self._delay)
+            library_logger().warning(
+                "runs can't be recovered, next try in %g s: %s", self._delay, error_text(error)
+            )
+            return False
+        return True
+
     def _schedule(self, ctx: TaskContext) -> None:
+        while not self._recovered and not ctx.wait(self._delay):
+            self._recovered = self._recover()
         self._scheduler.serve(ctx.token, max_sleep=self._worker.poll)
 
     def _work(self, ctx: TaskContext) -> None:

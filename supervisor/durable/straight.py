@@ -23,6 +23,7 @@ from supervisor.durable.command import (
 )
 from supervisor.durable.context import Sight, StepReference, WorkflowContext, batch, checked_id, scheduled
 from supervisor.durable.errors import InvalidTransition, NonDeterministic, StepFailed
+from supervisor.durable.history import RunCompleted, StepCreated, check_size
 from supervisor.durable.identity import check_same_step, check_same_wait
 from supervisor.durable.instants import written
 from supervisor.durable.payload import Json, copied, normal, same
@@ -87,7 +88,7 @@ class StraightContext(WorkflowContext):
         command = scheduled(self._naming, step_id, step, input, _catchable(retry))
         self._cancel_before([command.step_id])
         found = self._ended(command)
-        return self._suspend(command) if found is None else self._result(found)
+        return self._ask_for(command, [command]) if found is None else self._result(found)
 
     def call(
         self, step_id: str, step: StepReference, input: Json = None, *, retry: RetryPolicy | None = None
@@ -112,7 +113,7 @@ class StraightContext(WorkflowContext):
         found = [self._ended(each) for each in steps]
         ended = [step for step in found if step is not None]
         if len(ended) < len(found):
-            self._suspend(command)
+            self._ask_for(command, steps)
         for step in ended:
             self._seen(step)
         return [self._result(step) for step in ended]
@@ -154,6 +155,9 @@ class StraightContext(WorkflowContext):
     ) -> NoReturn:
         self._only_decider("schedule_step", "calls ctx.step(...)")
 
+    def schedule_steps(self, steps: Iterable[Command]) -> NoReturn:
+        self._only_decider("schedule_steps", "calls ctx.gather([...])")
+
     def wait_for_signal(self, wait_id: str, name: str) -> NoReturn:
         self._only_decider("wait_for_signal", "calls ctx.wait_signal(...)")
 
@@ -173,6 +177,15 @@ class StraightContext(WorkflowContext):
         """Keep what history and code disagree about: it reaches the engine, whoever catches it on the way."""
         self.fault = error
         return error
+
+    def _ask_for(self, command: Command, steps: list[ScheduleStep]) -> NoReturn:
+        """Suspend for steps that have not ended. Raises PayloadTooLarge for a new one whose input is too large."""
+        known = self._look().steps
+        for each in steps:
+            if each.step_id not in known:
+                created = StepCreated(each.step_id, each.step_name, each.input, each.retry)
+                check_size(created, each.input, f"the input of step {each.step_id!r}")
+        self._suspend(command)
 
     def _suspend(self, command: Command) -> NoReturn:
         self.pending = Suspended(command)
@@ -274,11 +287,13 @@ def decide_straight(
     try:
         output = function(ctx, ctx.input) if arguments == 2 else function(ctx)
     except Suspended as suspended:
-        if suspended is ctx.pending:
+        if suspended is ctx.pending and ctx.fault is None:
             ctx.pending = None  # the frames it came through hold the context: a cycle, with all they know
             return suspended.command
         failure = suspended
-    except (Exception, Canceled) as error:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # also one of the user's own, and a group that holds the suspension
         failure = error
     finally:
         sight.end()
@@ -300,7 +315,9 @@ def decide_straight(
                 f"workflow {projection.workflow!r} returned a command; register it with decider instead"
             )
         try:
-            return Complete(normal(output, "output"))
+            data = normal(output, "output")
+            check_size(RunCompleted(data), data, "output")
+            return Complete(data)
         except ValueError as error:
             return Fail(error_text(error))
     finally:

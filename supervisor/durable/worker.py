@@ -115,7 +115,7 @@ class FlowWorker:
         """One loop of `serve`."""
         failures = 0
         with self._heart:
-            while not stop.now:
+            while not stop.now and not self._engine.closed:
                 try:
                     ticket = self._queue.ticket()
                     if self._next(stop) is None and not stop.now:
@@ -141,6 +141,8 @@ class FlowWorker:
         self._queue.wait(ticket, stop.at_most(timeout), stop.token)
 
     def _next(self, stop: Stop | None) -> str | None:
+        if self._engine.closed:
+            raise StoreError("the engine of this worker is closed; make a new one")
         lease = self._queue.lease(self.lease_seconds)
         if lease is None:
             return None
@@ -159,7 +161,12 @@ class FlowWorker:
         """Drive a run, and say what becomes of its task."""
         run_id = lease.run_id
         try:
-            projection = self._engine.drive_leased(run_id, lambda: stop is not None and stop.now, held.token)
+            projection = self._engine.drive_leased(
+                run_id,
+                lambda: stop is not None and stop.now,
+                held.token,
+                lambda doubt: held.confirm(self._queue, doubt=doubt),
+            )
         except LeaseLost:
             return  # somebody else has it
         except (UnknownWorkflow, UnknownStep) as error:

@@ -13,10 +13,13 @@ from supervisor.durable import (
     FlowEngine,
     FlowRuntime,
     NonRetryable,
+    PayloadTooLarge,
     RunFailed,
     StepInvocation,
     current_step,
 )
+from supervisor.durable.history import StepCompleted
+from supervisor.durable.payload import encode
 from supervisor.testing import VirtualClock
 from tests.durable.flowing import Steps, at, events, plain, times, types
 
@@ -205,6 +208,74 @@ def test_an_output_above_a_mebibyte_fails_the_step_for_good(make_engine: MakeEng
     assert calls == [1]
     (failed,) = events(engine, "step_non_retryable")
     assert failed["error"].startswith("PayloadTooLarge: the output of it has 1048")
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_the_largest_output_that_fits_is_kept_and_one_byte_more_fails_the_step(
+    make_engine: MakeEngine, steps: Steps, extra: int
+) -> None:
+    """What is too large is found when the step ends, not when it can't be written any more."""
+    room = 1_048_576 - len(encode(StepCompleted("s" * 300, "").to_dict(), "event"))
+    steps.runtime.step(lambda: "x" * (room + extra), name="it")
+
+    @steps.runtime.workflow
+    def flow(ctx: Any) -> Any:
+        ctx.step("s" * 300, "it")
+
+    engine = make_engine(steps.runtime)
+    engine.start(flow, run_id="r")
+    assert engine.snapshot("r").status == ("failed" if extra else "completed")
+
+
+@pytest.mark.parametrize("form", ["workflow", "decider"])
+@pytest.mark.parametrize("what", ["output", "input"])
+def test_what_the_workflow_makes_too_large_does_not_cost_the_result_it_is_made_of(
+    make_engine: MakeEngine, steps: Steps, form: str, what: str
+) -> None:
+    """They would stand in one append, which would be refused as a whole, again and again."""
+
+    def straight(ctx: Any) -> Any:
+        half = ctx.step("a", steps.echo, "x" * 600_000)
+        return [half, half] if what == "output" else ctx.step("b", steps.echo, [half, half])
+
+    def decided(ctx: Any) -> Any:
+        if not ctx.step_completed("a"):
+            return ctx.schedule_step("a", "echo", "x" * 600_000)
+        half = ctx.step_output("a")
+        return (
+            ctx.complete([half, half]) if what == "output" else ctx.schedule_step("b", "echo", [half, half])
+        )
+
+    engine = make_engine(steps.runtime)
+    if form == "workflow":
+        engine.start(steps.runtime.workflow(straight), run_id="r")
+        assert "PayloadTooLarge: " in str(engine.snapshot("r").error)
+    else:
+        with pytest.raises(PayloadTooLarge, match=f"the {what} of "):
+            engine.start(steps.runtime.decider(decided), run_id="r")
+        with pytest.raises(PayloadTooLarge):
+            engine.drive("r")
+    assert engine.snapshot("r").steps["a"].status == "completed"
+    assert steps.calls == [("a", 1)]
+
+
+def test_straight_code_may_catch_that_an_input_is_too_large(make_engine: MakeEngine, steps: Steps) -> None:
+    @steps.runtime.workflow
+    def flow(ctx: Any) -> Any:
+        found = []
+        for size in (1_100_000, 10):
+            try:
+                found.append(len(ctx.step(f"s{size}", steps.echo, "x" * size)))
+                found += ctx.gather(
+                    [ctx.call("g", steps.echo, 1), ctx.call("h", steps.echo, "x" * 1_100_000)]
+                )
+            except PayloadTooLarge as error:
+                found.append(error.size > error.limit)
+        return found
+
+    engine = make_engine(steps.runtime)
+    assert engine.result(engine.start(flow)) == [True, 10, True]
+    assert steps.ids == ["s10"]
 
 
 # -- how a step may end ----------------------------------------------------------------------------

@@ -356,7 +356,11 @@ def test_a_damaged_line_is_named_and_never_written_behind(
     assert store.list_run_ids() == ["fine", "r"]
     assert store.list_due_wakeups(later(9)) == [Wakeup("wait", "fine", "w", later(7))]
     assert store.next_scheduled_wakeup() == later(7)
-    assert store.find_runs() == ["fine"]
+    for statuses in (None, [RunStatus.COMPLETED], []):
+        assert "r" in store.find_runs(statuses)
+    assert store.find_runs(workflow="nothing") == ["r"]
+    assert store.find_runs(limit=1) == ["fine"]
+    assert store.find_runs(newest_first=True, limit=1) == ["r"]
     store.append("fine", 3, [WaitCompleted("w")], AT)
 
 
@@ -400,7 +404,7 @@ def test_lines_that_are_no_history_can_be_read_and_not_appended_to(opened: Open,
     with pytest.raises(InvalidTransition, match="what is stored is no history, and was left as it is"):
         store.append("r", 4, [signal("s")], AT)
     assert path.read_bytes() == data
-    assert store.find_runs() == ["fine"]
+    assert store.find_runs([RunStatus.RUNNING]) == ["fine", "r"]
     assert store.list_run_ids() == ["fine", "r"]
 
 
@@ -1005,3 +1009,8 @@ say(store.list_run_ids())
         str(directory),
     )
     assert lines == ["[]", "['r']"]
+
+
+def test_an_empty_path_is_refused() -> None:
+    with pytest.raises(ValueError, match="directory must be the path of one, got ''"):
+        JsonlEventStore("")

@@ -8,7 +8,15 @@ from datetime import datetime
 import pytest
 
 from supervisor import CancelToken
-from supervisor.durable import FlowEngine, FlowScheduler, MemoryWorkQueue, RetryPolicy, SchedulerTick
+from supervisor.durable import (
+    FlowEngine,
+    FlowRuntime,
+    FlowScheduler,
+    MemoryWorkQueue,
+    RetryPolicy,
+    SchedulerTick,
+    WorkflowContext,
+)
 from tests.durable.world import World
 
 # -- one tick
@@ -106,7 +114,7 @@ def test_one_tick_asks_the_store_for_due_work_once(world: World) -> None:
     world.calls.clear()
     FlowScheduler(world.engine).enqueue_due_work(world.at(60))
     asked = [name for name, _ in world.calls if name != "enqueue"]
-    assert asked == ["list_due_wakeups"]
+    assert asked == ["list_due_wakeups", "failures"]  # those that wait for a person are left out
 
 
 def test_the_next_wakeup_is_the_earliest_instant_overdue_ones_included_and_signals_not(world: World) -> None:
@@ -345,3 +353,38 @@ def test_a_stop_that_came_before_is_no_tick(world: World) -> None:
     stop.cancel()
     FlowScheduler(world.engine).serve(stop)
     assert world.times("list_due_wakeups") == []
+
+
+def test_a_run_that_waits_for_a_person_is_not_queued_however_often_it_is_due(world: World) -> None:
+    asked: list[int] = []
+    say = [1]
+
+    @world.flows.workflow
+    def drifting(ctx: WorkflowContext) -> None:
+        asked.append(1)
+        ctx.step("a", "fails", say[0], retry=RetryPolicy.fixed(3, 1.0))
+
+    world.engine.start("drifting", run_id="r")
+    say[0] = 2
+    asked.clear()
+    world.serve(world.worker())
+    world.serve(FlowScheduler(world.engine), max_sleep=1.0)
+    world.clock.advance(60)
+    assert len(asked) == 1
+    assert [each.run_id for each in world.engine.failures()] == ["r"]
+
+
+def test_a_thousand_runs_that_nobody_here_can_drive_do_not_hide_what_is_due_behind_them(
+    world: World,
+) -> None:
+    other = FlowRuntime()
+    other.step(lambda: 1 / 0, name="gone")
+    other.workflow(lambda ctx: ctx.step("a", "gone", retry=RetryPolicy.fixed(3, 0.5)), name="lost")
+    engine = world.another(other)
+    for number in range(1000):
+        engine.start("lost", run_id=f"lost-{number}")
+    world.engine.start("nap", 0.8, run_id="known")
+    world.serve(world.worker())
+    world.serve(FlowScheduler(world.engine), max_sleep=1.0)
+    world.clock.advance(3.0)
+    assert world.engine.snapshot("known").status == "completed"

@@ -11,7 +11,6 @@ import pytest
 from supervisor import GraceExceeded
 from supervisor.durable import FlowEngine, FlowRuntime, MemoryEventStore, StoreError
 from supervisor.durable.history import RunCreated
-from supervisor.testing import no_leaked_threads
 from tests.durable.world import World
 
 # -- start
@@ -53,13 +52,35 @@ def test_its_tasks_are_supervised_under_names_that_tell(world: World) -> None:
         assert names == ["scheduler", "worker-1", "worker-2", "worker-3"]
 
 
-def test_a_store_that_can_not_be_asked_is_an_error_at_the_start_and_leaves_nothing_behind(
-    world: World,
-) -> None:
+def test_a_store_that_can_not_be_asked_at_the_start_is_asked_again(world: World) -> None:
+    world.store.inner.append("lost", 0, [RunCreated({"name": "one", "version": "1"}, "quick")], world.start)
     world.failing.add("find_runs")
-    serving = world.engine.serve()
-    with no_leaked_threads(), pytest.raises(StoreError, match="find_runs fails"):
-        serving.__enter__()
+    with world.engine.serve():
+        world.clock.advance(0.25)
+        assert world.told("store_failed") == [
+            (0.0, "recovering runs", "StoreError: find_runs fails", 0.1),
+            (0.1, "recovering runs", "StoreError: find_runs fails", 0.2),
+        ]
+        world.failing.clear()
+        assert world.engine.result("lost", timeout=1) is None
+
+
+def test_a_closed_engine_takes_nothing_more(world: World) -> None:
+    worker = world.worker()
+    world.engine.start("nap", 60, run_id="r")
+    world.queue.enqueue("r")
+    world.engine.close()
+    for call in (
+        lambda: world.engine.submit("nap", 1),
+        lambda: world.engine.start("nap", 1),
+        lambda: world.engine.force_cancel("r"),
+        lambda: world.engine.recover(),
+        worker.run_once,
+    ):
+        with pytest.raises(StoreError, match="closed; make a new one"):
+            call()
+    assert (world.queue.pending(), world.queue.lease(1).failures) == (1, 0)
+    world.clock.settle()
 
 
 def test_a_serving_is_entered_once(world: World) -> None:

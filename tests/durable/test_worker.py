@@ -566,3 +566,18 @@ def test_the_queue_is_that_of_the_engine_or_another_one(world: World) -> None:
         engine.submit("one", "quick", run_id="r1")
         assert FlowWorker(engine, world.queue).run_once() is None
         assert FlowWorker(engine).run_once() == "r1"
+
+
+def test_who_could_not_beat_for_long_asks_for_its_lease_before_it_calls_the_next_step(world: World) -> None:
+    world.engine.submit("five", "slow", run_id="r")
+    world.failing.add("heartbeat")
+    world.serve(world.worker(lease_seconds=3.0))
+    world.clock.advance(2.5)
+    world.serve(world.worker(world.another(), lease_seconds=300.0))
+    world.clock.advance(6.0)
+    world.failing.clear()
+    world.clock.advance(20.0)
+    begun = [when for _, when in world.begun]
+    # The first records its step at 10 s, and finds that the run is not its own; the second, which had begun the
+    # same step at 3 s, learns of that at 13 s and goes on.
+    assert begun == [0.0, 3.0, 13.0, 23.0]

@@ -43,11 +43,11 @@ class Draft:
     __slots__ = ("at", "envelopes", "expected", "rows", "run_id")
 
     def __init__(self, run_id: str, expected: int, rows: list[Row], at: datetime) -> None:
-        self.run_id = run_id
-        self.expected = expected  # sequence of the last event there is
-        self.rows = rows
-        self.envelopes = [envelope for envelope, _ in rows]  # what is to be appended
-        self.at = at
+        self.run_id: str = run_id
+        self.expected: int = expected  # sequence of the last event there is
+        self.rows: list[Row] = rows
+        self.envelopes: list[Envelope] = [envelope for envelope, _ in rows]  # what is to be appended
+        self.at: datetime = at
 
     @property
     def sequence(self) -> int:

@@ -50,12 +50,12 @@ class Job(Generic[Connection]):
         done: Callable[[Any], object] | None,
         argument: object = None,
     ) -> None:
-        self.work = work
-        self.argument = argument
-        self.done = done
+        self.work: Callable[[Connection], Any] | Together[Connection] = work
+        self.argument: object = argument
+        self.done: Callable[[Any], object] | None = done
         self.result: Any = None
         self.error: Exception | None = None
-        self.settled = False  # durable, or failed
+        self.settled: bool = False  # durable, or failed
         self.latch: Latch | None = None  # of a thread that waits
         self.batch: list[Job[Connection]] = []  # what its thread writes, if it leads
 

@@ -77,6 +77,8 @@ class JsonlEventStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, fsync: bool = True) -> None:
+        if not os.fspath(directory):
+            raise ValueError("directory must be the path of one, got ''; write '.' for the current directory")
         self._path = Path(directory)
         self._fsync = bool(fsync)
         self._closed = False
@@ -135,11 +137,11 @@ class JsonlEventStore:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[str]:
-        """See `RunDirectory.find_runs`. Runs whose file is damaged have no status, and are not found."""
+        """See `RunDirectory.find_runs`. Runs whose file is damaged are always among them, as if they were the newest."""
         return self._open_files().find(statuses, workflow, newest_first)[:limit]
 
     def mark_failure(self, run_id: str, reason: str, at: datetime) -> None:
-        """See `RunDirectory.mark_failure`. Takes the right to write, as an append does."""
+        """See `RunDirectory.mark_failure`. Needs the right to write; if it was not held before, it is given back."""
         self._open_files().mark(Failure(run_id, reason, instant(at, "at")))
 
     def clear_failure(self, run_id: str) -> None:

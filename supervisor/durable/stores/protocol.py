@@ -78,7 +78,11 @@ class RunDirectory(Protocol):
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[str]:
-        """Return ids of runs by id, or by age with the newest first."""
+        """Return ids of runs by id, or by age with the newest first.
+
+        A run whose history can't be read, so that its status is not known, is among them whatever is asked for:
+        who reads it is told. A store that keeps the status beside the history goes by that.
+        """
         ...
 
     def mark_failure(self, run_id: str, reason: str, at: datetime) -> None:

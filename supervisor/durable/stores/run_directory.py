@@ -44,7 +44,7 @@ class RunFiles:
 
     def __init__(self, key: str) -> None:
         self.key = key  # the real path
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
         self.users = 0  # guarded by whoever shares this
         self._stripes: tuple[Lock, ...] = tuple(SYSTEM_CLOCK.lock() for _ in range(_STRIPES))
         self._lock = SYSTEM_CLOCK.lock()  # guards every field below
@@ -257,9 +257,10 @@ class RunFiles:
     def find(
         self, statuses: Collection[RunStatus] | None, workflow: str | None, newest_first: bool
     ) -> list[str]:
-        """Return ids of runs, sorted as asked."""
+        """Return ids of runs, sorted as asked; those that can't be read belong to every answer, and come first."""
         self._look()
         with self._lock:
+            damaged = [run.run_id for run in self._runs.values() if run.exists and run.status is None]
             found = [
                 (run.created, run.run_id)
                 for run in self._runs.values()
@@ -269,8 +270,8 @@ class RunFiles:
                 and workflow in (None, run.workflow)
             ]
         if newest_first:
-            return [run_id for _, run_id in sorted(found, reverse=True)]
-        return sorted(run_id for _, run_id in found)
+            return sorted(damaged) + [run_id for _, run_id in sorted(found, reverse=True)]
+        return sorted(damaged + [run_id for _, run_id in found])
 
     def _look(self) -> None:
         """Know every file as it is now; damaged ones are passed over."""
@@ -321,11 +322,16 @@ class RunFiles:
         """Keep a failure; it replaces an earlier one of the run."""
         with self._lock, storage(f"mark a failure of run {failure.run_id!r} in {self.key}"):
             self._check_open()
+            held = self._writer.held
             self._take_the_right()
-            marks = self._failures.load()
-            marks.pop(failure.run_id, None)
-            marks[failure.run_id] = failure
-            self._failures.save(marks)
+            try:
+                marks = self._failures.load()
+                marks.pop(failure.run_id, None)
+                marks[failure.run_id] = failure
+                self._failures.save(marks)
+            finally:
+                if not held:  # who only looks and finds a damaged run must not keep those out who write
+                    self._writer.release()
 
     def clear(self, run_id: str) -> None:
         """Take the mark of a run back."""

@@ -44,12 +44,12 @@ class RunFile:
     )
 
     def __init__(self, run_id: str, path: str) -> None:
-        self.run_id = run_id
-        self.path = path
+        self.run_id: str = run_id
+        self.path: str = path
         # what the text means; told by whoever folds it
-        self.exists = False  # there is something in it, readable or not
+        self.exists: bool = False  # there is something in it, readable or not
         self.status: RunStatus | None = None  # None for what is no history
-        self.workflow = ""
+        self.workflow: str = ""
         self.created: tuple[datetime, int] | None = (
             None  # when, and its place among those of the same instant
         )
