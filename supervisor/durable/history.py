@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-_SMALL = 2**63  # ints below need no look at their length
+_FEW_DIGITS = 2**63  # ints below need no look at their length
 LONGEST_NAME = 500  # characters of an id or a name: what the index of any database holds
 
 
@@ -461,7 +461,9 @@ def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:
             value = convert(value)
         else:
             kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-            if not ((kind is str and value.isascii()) or (kind is int and -_SMALL < value < _SMALL)):
+            if not (
+                (kind is str and value.isascii()) or (kind is int and -_FEW_DIGITS < value < _FEW_DIGITS)
+            ):
                 value = normal(value, f"{shape.label}.{name}")
                 copied = copied or kind is not int
         if check is not None and not check(value):
