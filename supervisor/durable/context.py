@@ -93,7 +93,10 @@ class WorkflowContext:
         self._names = names  # the name of a step, given as a function or a name
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.run_id!r}>"
+        try:
+            return f"<{type(self).__name__} of {self._sight.look().run_id!r}>"
+        except RuntimeError:  # a repr is for whoever looks for the mistake
+            return f"<{type(self).__name__}, its decision is over>"
 
     # Readers
 
