@@ -257,9 +257,25 @@ class FlowEngine(Control):
         """Append events from outside to a run that somebody else drives, and have it looked at once more."""
         self.commit(run_id, opening)
         seat = self._seat(run_id, wait=False)
-        if seat is not None:  # who drove it has just left, or does so in another process
+        if seat is None:
+            return
+        try:
+            leased = self.queue.leased(run_id)
+        except BaseException:
+            self.seats.leave(seat, look_again=False)
+            raise
+        if leased:  # by another process, or by the worker that asks
             self.seats.leave(seat, look_again=False)
             self.queue.enqueue(run_id)
+        else:  # who drove it has just left, and did not see what was appended
+            self._carry_on(seat, None)
+
+    def _carry_on(self, seat: Seat, opening: Callable[[Projection], list[FlowEvent]] | None) -> None:
+        """Drive from the seat; leave the run to others if this process does not know it."""
+        try:
+            self._drive(seat, None, opening=opening)
+        except (UnknownWorkflow, UnknownStep):
+            self.queue.enqueue(seat.run_id)
 
     def drive_leased(
         self,
@@ -421,11 +437,8 @@ class FlowEngine(Control):
         seat = None if leased else self._seat(run_id, wait=False)
         if seat is None:
             self._hand_over(run_id, opening or _nothing)
-            return
-        try:
-            self._drive(seat, None, opening=opening)
-        except (UnknownWorkflow, UnknownStep):
-            self.queue.enqueue(run_id)
+        else:
+            self._carry_on(seat, opening)
 
     # Workers
 
