@@ -125,7 +125,14 @@ class Runs:
             chosen = signal_id or uuid4().hex
             with opened(where) as engine:
                 engine.signal(run_id, name, value, chosen)
-                wait_id = engine.snapshot(run_id).signals[chosen].wait_id
+                run = engine.snapshot(run_id)
+            wait_id = run.signals[chosen].wait_id
+            if run.terminal:  # it takes no new ones, so this one was there
+                self._say(
+                    f"signal {name!r} was sent to run {run_id!r} as {chosen} before, and the run has ended "
+                    f"({run.status})"
+                )
+                return
             taken = "nothing waits for it yet, it is kept"
             if wait_id is not None:
                 taken = f"wait {wait_id!r} has got it, {_next(where)}"
@@ -154,7 +161,10 @@ class Runs:
         def work() -> None:
             with opened(address(self._url)) as engine:
                 marks = engine.failures()
-            self._print_letters([_row(each) for each in marks], "no run waits for a person")
+                # of several letters of a run the newest
+                letters = {each.run_id: each.id for each in engine.queue.dead_letters()} if marks else {}
+            rows = [{**_row(each), "id": letters.get(each.run_id)} for each in marks]
+            self._print_letters(rows, "no run waits for a person")
 
         return self._answered(work)
 

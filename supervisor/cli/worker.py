@@ -65,6 +65,8 @@ def worker(
         return answered(terminal, work)
     except TargetError as error:
         return refused(terminal, str(error), error.traceback)
+    except GraceExceeded as error:  # of a `serve` that the module began itself: the engine is closed with it
+        return _ran_on(terminal, error)
 
 
 def _engine(stack: ExitStack, target: str, url: str | None) -> FlowEngine:
@@ -108,9 +110,18 @@ def _serve(serving: Serving, engine: FlowEngine, terminal: Terminal, grace: floa
                     terminal.say([[(text, Tone.WARN)]])
                     os._exit(128 + first)
     except GraceExceeded as error:
-        terminal.say([[("error: ", Tone.BAD), (str(error), Tone.PLAIN)]])
-        return TASK_FAILED
+        return _ran_on(terminal, error)
     return 128 + first
+
+
+def _ran_on(terminal: Terminal, error: GraceExceeded) -> int:
+    where = ", ".join(line.strip() for line in str(error).splitlines()[1:])
+    text = (
+        f"steps ran on after the grace, and are run again when their lease is over: {where}; let long steps "
+        "watch current_step().token"
+    )
+    terminal.say([[("error: ", Tone.BAD), (printable(text), Tone.PLAIN)]])
+    return TASK_FAILED
 
 
 _ENDED, _LATE = "ended", "late"

@@ -61,6 +61,11 @@ class Sight:
             )
         return self._projection
 
+    @property
+    def over(self) -> bool:
+        """The decision is made."""
+        return self._projection is None
+
     def end(self) -> None:
         """The decision is made."""
         self._projection = None
@@ -93,10 +98,8 @@ class WorkflowContext:
         self._names = names  # the name of a step, given as a function or a name
 
     def __repr__(self) -> str:
-        try:
-            return f"<{type(self).__name__} of {self._sight.look().run_id!r}>"
-        except RuntimeError:  # a repr is for whoever looks for the mistake
-            return f"<{type(self).__name__}, its decision is over>"
+        of = "a decision that is over" if self._sight.over else repr(self.run_id)
+        return f"<{type(self).__name__} of {of}>"
 
     # Readers
 

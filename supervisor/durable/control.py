@@ -17,15 +17,17 @@ from supervisor.durable.history import (
     RunCancelled,
     SignalReceived,
     WaitCompleted,
+    check_size,
 )
 from supervisor.durable.inspection import Inspection
 from supervisor.durable.payload import Json, normal, same
 from supervisor.durable.projection import Projection, Wakeup
+from supervisor.durable.runtime import check_outside
 from supervisor.durable.seats import Seats
 from supervisor.durable.snapshot import RunSnapshot
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.protocol import FlowEventStore
-from supervisor.kernel.arguments import instant
+from supervisor.kernel.arguments import instant, text
 from supervisor.kernel.clock import Clock
 
 __all__ = ["Control", "Opening", "due_waits"]
@@ -96,6 +98,8 @@ class Control(Inspection, ABC):
         """
         label, data = checked_id(name, "name"), normal(payload, "payload")
         chosen = uuid4().hex if signal_id is None else checked_id(signal_id, "signal_id")
+        received = SignalReceived({"signal_id": chosen, "name": label, "payload": data})
+        check_size(received, data, f"signal {label!r}")
 
         def receive(projection: Projection) -> list[FlowEvent]:
             before = projection.signals.get(chosen)
@@ -105,8 +109,9 @@ class Control(Inspection, ABC):
                 return []
             if projection.terminal:
                 raise RunTerminal(run_id, projection.status)
-            return [SignalReceived({"signal_id": chosen, "name": label, "payload": data})]
+            return [received]
 
+        check_outside(run_id)
         projection = self.read(run_id)
         receive(projection)
         if not projection.terminal:
@@ -118,7 +123,7 @@ class Control(Inspection, ABC):
         A second time with the same reason does nothing. Raises RunNotFound, RunTerminal, RunConflict for another
         reason.
         """
-        why = None if reason is None else str(normal(reason, "reason"))
+        why = None if reason is None else str(normal(text(reason, "reason"), "reason"))
 
         def request(projection: Projection) -> list[FlowEvent]:
             if projection.terminal:
@@ -137,7 +142,7 @@ class Control(Inspection, ABC):
 
     def force_cancel(self, run_id: str, reason: str | None = None) -> None:
         """End a run at once, without clean-up. A mark for a person goes. Raises RunNotFound, RunTerminal."""
-        why = None if reason is None else str(normal(reason, "reason"))
+        why = None if reason is None else str(normal(text(reason, "reason"), "reason"))
 
         def end(projection: Projection) -> list[FlowEvent]:
             if projection.terminal:
@@ -151,6 +156,7 @@ class Control(Inspection, ABC):
 
     def commit(self, run_id: str, decide: Callable[[Projection], list[FlowEvent]]) -> Projection:
         """Append what `decide` makes of the history, whoever else appends meanwhile; return what it says then."""
+        check_outside(run_id)
         check_run_id(run_id)
         while True:
             projection = self.read(run_id)

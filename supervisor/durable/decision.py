@@ -97,12 +97,16 @@ def decide(projection: Projection, command: Command, now: datetime, at: datetime
 
 def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: datetime, at: datetime) -> Plan:
     plan, ended = Plan(), 0
+    created: list[FlowEvent] = []
     for asked in steps:
         step = projection.steps.get(asked.step_id)
         if step is None:
             # refused here, before anything is written or called
-            shifted(max(at, now), asked.retry.longest_ms)
-            check_size(_creation(asked), asked.input, f"the input of step {asked.step_id!r}")
+            if asked.retry.longest_ms:
+                shifted(max(at, now), asked.retry.longest_ms)
+            made = StepCreated(asked.step_id, asked.step_name, asked.input, asked.retry)
+            check_size(made, asked.input, f"the input of step {asked.step_id!r}")
+            created.append(made)
             continue
         check_same_step(projection, step, asked)
         if step.status is StepStatus.CANCELLED:
@@ -116,7 +120,7 @@ def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: date
             f"rescheduled terminal step {steps[0].step_id} of run {projection.run_id!r} without progress; look at "
             "ctx.step_completed and ctx.step_failed before asking for it"
         )
-    plan.events.extend(_creation(asked) for asked in steps if asked.step_id not in projection.steps)
+    plan.events.extend(created)
     for asked in steps:
         step = projection.steps.get(asked.step_id)
         if step is None:
@@ -131,10 +135,6 @@ def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: date
         plan.events.append(StepStarted(asked.step_id, attempt))
         plan.run.append((asked.step_id, attempt))
     return plan if plan.run else Plan(plan.events, plan.run, waits=True)
-
-
-def _creation(asked: ScheduleStep) -> StepCreated:
-    return StepCreated(asked.step_id, asked.step_name, asked.input, asked.retry)
 
 
 def _wait(projection: Projection, command: WaitUntil | WaitForSignal) -> Plan:

@@ -21,7 +21,9 @@ from supervisor.durable.decision import Outcome, Plan, decide, ending, outcome_e
 from supervisor.durable.errors import (
     EventConflict,
     LeaseLost,
+    PayloadTooLarge,
     ReplayLimitExceeded,
+    SerializationError,
     UnknownStep,
     UnknownWorkflow,
 )
@@ -32,6 +34,7 @@ from supervisor.durable.runtime import (
     RegisteredStep,
     RegisteredWorkflow,
     StepInvocation,
+    deciding,
     idempotency_key,
 )
 from supervisor.durable.seats import Seat, Seats
@@ -110,6 +113,7 @@ class Drive:
         self._durable = projection.sequence  # up to here the history is stored
         self._pending: list[FlowEvent] = []
         self._outcomes: list[_Ended] = []  # those among the pending
+        self._firm = 0  # so many of the pending, the first ones, have happened; the rest was decided on them
         self._at: datetime | None = None  # of the pending events
         self._token = self._new_token()
         self._open()
@@ -117,6 +121,7 @@ class Drive:
     def _open(self) -> None:
         if self._opening is not None and (events := self._opening(self.projection)):
             self.add(events)
+            self._firm = len(self._pending)
 
     def _new_token(self) -> CancelToken:
         token = (
@@ -175,7 +180,12 @@ class Drive:
     def _ask(self, projection: Projection) -> Plan:
         """Ask the workflow what follows; on any error, what was done is kept."""
         try:
-            command = self._workflow().decide(projection, self._host.runtime.step_name)
+            workflow = self._workflow()
+            mark = deciding.set(projection.run_id)
+            try:
+                command = workflow.decide(projection, self._host.runtime.step_name)
+            finally:
+                deciding.reset(mark)
             at = self._time()
             plan = decide(projection, command, self._now or at, at)
             for step_id, _ in plan.run:
@@ -238,11 +248,20 @@ class Drive:
                 undisturbed = False
                 self._start_over()
                 continue
+            except (PayloadTooLarge, SerializationError):
+                self._keep_what_happened(at)
+                raise
             self.projection.confirm(stored)
             self._durable = self.projection.sequence
-            self._pending, self._outcomes, self._opening = [], [], None
+            self._pending, self._outcomes, self._opening, self._firm = [], [], None, 0
         self._at = None
         return undisturbed
+
+    def _keep_what_happened(self, at: datetime) -> None:
+        """Append outcomes and what came from outside without what was decided then, which can't be written."""
+        if 0 < self._firm < len(self._pending):
+            events, self._pending = self._pending[: self._firm], []
+            self._host.append(self.projection.run_id, self._durable, events, at)
 
     def _make_sure(self, *, doubt: bool) -> None:
         if self._confirm is not None:
@@ -258,7 +277,7 @@ class Drive:
     def _start_over(self) -> None:
         """Read history anew, and fold on it the outcomes that are not recorded."""
         self._make_sure(doubt=True)  # somebody else appended: perhaps because the run is theirs now
-        outcomes, self._outcomes, self._pending = self._outcomes, [], []
+        outcomes, self._outcomes, self._pending, self._firm = self._outcomes, [], [], 0
         self.projection = self._host.load(self.projection.run_id)
         self._durable = self.projection.sequence
         if self._token.canceled or self._ended_by_others():
@@ -278,6 +297,7 @@ class Drive:
         if event is not None:
             self.add([event])
             self._outcomes.append(ended)
+            self._firm = len(self._pending)
 
     # Calling steps
 

@@ -89,6 +89,10 @@ class FlowEngine(Control):
             raise TypeError(
                 f"store must be a FlowEventStore such as SqliteEventStore(path), got {shown(store)}"
             )
+        if clock is not None and not callable(getattr(clock, "spawn", None)):
+            raise TypeError(
+                f"clock must be a Clock, such as supervisor.testing.VirtualClock, got {shown(clock)}"
+            )
         if queue is not None and not callable(getattr(queue, "lease", None)):
             raise TypeError(f"queue must be a WorkQueue such as MemoryWorkQueue(), got {shown(queue)}")
         super().__init__(
@@ -176,7 +180,7 @@ class FlowEngine(Control):
 
         seat = self._seat(chosen)
         if seat is None:
-            self._check_same(self.read(chosen), found, data)
+            self._create(chosen, found, data)  # who has the seat may not have come to it yet
             return chosen
         first = Projection(chosen).keeping_history()
         if run_id is not None:
@@ -196,15 +200,19 @@ class FlowEngine(Control):
         """Create a run and queue it for a worker; return its id. Like `start`, but drives nothing."""
         self.check_open()
         found, data, chosen = self._checked_start(workflow, input, run_id)
-        try:
-            self.append(chosen, 0, [_created(found, data)], self.clock.now())
-        except EventConflict:
-            projection = self.load(chosen)
-            self._check_same(projection, found, data)
-            if projection.terminal:
-                return chosen
-        self.queue.enqueue(chosen)
+        if self._create(chosen, found, data):
+            self.queue.enqueue(chosen)
         return chosen
+
+    def _create(self, run_id: str, found: RegisteredWorkflow, data: Json) -> bool:
+        """Write that a run is there, unless it is; return whether it is to be driven. Raises RunConflict."""
+        try:
+            self.append(run_id, 0, [_created(found, data)], self.clock.now())
+        except EventConflict:
+            projection = self.read(run_id)
+            self._check_same(projection, found, data)
+            return not projection.terminal
+        return True
 
     def _checked_start(
         self, workflow: str | Callable[..., Any], input: Json, run_id: str | None
@@ -253,29 +261,22 @@ class FlowEngine(Control):
             self._hand_over(run_id, opening)
         return self.read(run_id)
 
-    def _hand_over(self, run_id: str, opening: Callable[[Projection], list[FlowEvent]]) -> None:
-        """Append events from outside to a run that somebody else drives, and have it looked at once more."""
+    def _hand_over(
+        self, run_id: str, opening: Callable[[Projection], list[FlowEvent]], leased: bool = False
+    ) -> None:
+        """Append events from outside to a run that somebody else drives, and have it looked at once more.
+
+        leased: a worker drives it, of this process or another.
+        """
         self.commit(run_id, opening)
         seat = self._seat(run_id, wait=False)
         if seat is None:
             return
-        try:
-            leased = self.queue.leased(run_id)
-        except BaseException:
-            self.seats.leave(seat, look_again=False)
-            raise
-        if leased:  # by another process, or by the worker that asks
+        if leased:
             self.seats.leave(seat, look_again=False)
             self.queue.enqueue(run_id)
-        else:  # who drove it has just left, and did not see what was appended
-            self._carry_on(seat, None)
-
-    def _carry_on(self, seat: Seat, opening: Callable[[Projection], list[FlowEvent]] | None) -> None:
-        """Drive from the seat; leave the run to others if this process does not know it."""
-        try:
-            self._drive(seat, None, opening=opening)
-        except (UnknownWorkflow, UnknownStep):
-            self.queue.enqueue(seat.run_id)
+        else:  # who drove it has just left, and did not see what came
+            self._drive(seat, None)
 
     def drive_leased(
         self,
@@ -435,10 +436,13 @@ class FlowEngine(Control):
         """
         leased = self.queue.leased(run_id)
         seat = None if leased else self._seat(run_id, wait=False)
-        if seat is None:
-            self._hand_over(run_id, opening or _nothing)
-        else:
-            self._carry_on(seat, opening)
+        try:
+            if seat is None:
+                self._hand_over(run_id, opening or _nothing, leased)
+            else:
+                self._drive(seat, None, opening=opening)
+        except (UnknownWorkflow, UnknownStep):
+            self.queue.enqueue(run_id)
 
     # Workers
 

@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
+_FEW_DIGITS = 2**63  # ints below need no look at their length
 LONGEST_NAME = 500  # characters of an id or a name: what the index of any database holds
 
 
@@ -347,10 +348,14 @@ _WRITERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+_Field = tuple[str, Callable[[Any], Any] | None, bool, Callable[[Any], bool] | None, str]
+"""Its name, how it is written, whether it is left out when None, and what it must be, as a test and in words."""
+
+
 class _Shape:
     """How the events of one class are written and read."""
 
-    __slots__ = ("checks", "cls", "converted", "label", "names", "required", "writers")
+    __slots__ = ("checks", "cls", "converted", "label", "names", "plan", "required", "writers")
 
     def __init__(self, cls: type[FlowEvent]) -> None:
         names = tuple(each.name for each in fields(cls))
@@ -366,6 +371,11 @@ class _Shape:
             if name in _CHECKS:
                 check, wanted = (_is_text_or_none, "text") if name in optional else _CHECKS[name]
                 self.checks.append((name, check, wanted))
+        tests = {name: (check, wanted) for name, check, wanted in self.checks}
+        self.plan: list[_Field] = []
+        for name, convert in self.writers:
+            test, wanted = tests.get(name, (None, ""))
+            self.plan.append((name, convert, name in optional, test, wanted))
 
 
 _LEFT_OUT = {"reason", "retry_after"}  # when None
@@ -428,26 +438,37 @@ def check_size(event: FlowEvent, value: Json, what: str) -> None:
 
     what: names the value. Asked before the event stands among others in one append, which would all be refused.
     """
-    if type(value) in (dict, list) or (type(value) is str and len(value) > _SMALL):
+    if type(value) in (dict, list) or (type(value) is str and len(value) > _SURELY_FITS):
         encode(event.to_dict(), what)
 
 
-_SMALL = 1000  # characters; a text that can't be near the limit
+_SURELY_FITS = 1000  # characters; a text that can't be near the limit
 
 
 def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:
     """Return the same, and its JSON form: they share their values, so write it and let it go."""
     if not isinstance(event, FlowEvent) or type(event) not in _SHAPES:
         raise TypeError(f"events must be events of a history, such as RunStarted(), got {shown(event)}")
-    shape, form = _SHAPES[type(event)], event.to_dict()
+    shape = _SHAPES[type(event)]
+    form: dict[str, Any] = {"type": shape.label}
     copied = False
-    for name, value in form.items():
-        kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-        if (kind is str and value.isascii()) or value is None or name in shape.converted:
-            continue
-        form[name] = normal(value, f"{shape.label}.{name}")
-        copied = copied or kind is not int
-    _check(shape, form)
+    for name, convert, optional, check, wanted in shape.plan:
+        value = getattr(event, name)
+        if value is None:
+            if optional:
+                continue
+        elif convert is not None:
+            value = convert(value)
+        else:
+            kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+            if not (
+                (kind is str and value.isascii()) or (kind is int and -_FEW_DIGITS < value < _FEW_DIGITS)
+            ):
+                value = normal(value, f"{shape.label}.{name}")
+                copied = copied or kind is not int
+        if check is not None and not check(value):
+            raise _unlike(shape, name, wanted, value)
+        form[name] = value
     if not copied:
         return event, form  # it is frozen, and so is all that it holds
     values = {name: form.get(name) for name in shape.names}
@@ -459,7 +480,11 @@ def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:
 def _check(shape: _Shape, values: Mapping[str, Any]) -> None:
     for name, check, wanted in shape.checks:
         if name in values and not check(values[name]):
-            raise SerializationError(f"{shape.label}.{name}", f"must be {wanted}, got {shown(values[name])}")
+            raise _unlike(shape, name, wanted, values[name])
+
+
+def _unlike(shape: _Shape, name: str, wanted: str, value: object) -> SerializationError:
+    return SerializationError(f"{shape.label}.{name}", f"must be {wanted}, got {shown(value)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from supervisor.durable.errors import CorruptHistory, InvalidTransition, RunFail
 from supervisor.durable.history import Envelope
 from supervisor.durable.payload import Json, copied
 from supervisor.durable.projection import Projection, Wakeup
-from supervisor.durable.runtime import current_step
+from supervisor.durable.runtime import check_outside, current_step
 from supervisor.durable.snapshot import RunSnapshot, RunStatus
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.protocol import DUE_LIMIT, Failure, FlowEventStore
@@ -45,6 +45,7 @@ class Inspection:
         engine is closed, ReentrantCall when a step waits for its own run.
         """
         limit = patience(timeout, "timeout")
+        check_outside(run_id)
         step = current_step()
         if step is not None and step.run_id == run_id:
             raise ReentrantCall(

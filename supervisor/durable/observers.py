@@ -26,6 +26,8 @@ class Observers:
     """The subscribers of one engine. Whoever publishes hands on; nobody waits for a subscriber."""
 
     def __init__(self, clock: Clock, subscribers: Iterable[Callable[[Any], object]]) -> None:
+        if not isinstance(subscribers, Iterable):
+            raise TypeError(f"subscribers must be a collection of callables, got {shown(subscribers)}")
         found = list(subscribers)
         for each in found:
             if not callable(each):

@@ -17,9 +17,18 @@ from supervisor.durable.straight import decide_straight
 from supervisor.kernel.arguments import arity, callable_name, fast_shape, limit, read_shape
 from supervisor.kernel.cancellation import CancelToken
 from supervisor.kernel.clock import SYSTEM_CLOCK
+from supervisor.kernel.errors import ReentrantCall
 from supervisor.kernel.text import shown
 
-__all__ = ["FlowRuntime", "RegisteredStep", "RegisteredWorkflow", "StepInvocation", "current_step"]
+__all__ = [
+    "FlowRuntime",
+    "RegisteredStep",
+    "RegisteredWorkflow",
+    "StepInvocation",
+    "check_outside",
+    "current_step",
+    "deciding",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +48,18 @@ class StepInvocation:
 
 
 _current: ContextVar[StepInvocation | None] = ContextVar("supervisor.durable.current_step", default=None)
+
+deciding: ContextVar[str | None] = ContextVar("supervisor.durable.deciding", default=None)
+"""The run whose workflow is being asked on this thread."""
+
+
+def check_outside(run_id: str) -> None:
+    """Raise ReentrantCall if the workflow of this run is being asked on this thread."""
+    if deciding.get() == run_id:
+        raise ReentrantCall(
+            f"the workflow of run {run_id!r} called the engine about its own run; a workflow only returns or "
+            "raises, and leaves what touches the world to steps"
+        )
 
 
 def current_step() -> StepInvocation | None:

@@ -288,9 +288,12 @@ def decide_straight(
         output = function(ctx, ctx.input) if arguments == 2 else function(ctx)
     except Suspended as suspended:
         if suspended is ctx.pending and ctx.fault is None:
+            ctx.pending = None  # the frames it came through hold the context: a cycle, with all they know
             return suspended.command
         failure = suspended
-    except (Exception, Canceled) as error:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # also one of the user's own, and a group that holds the suspension
         failure = error
     finally:
         sight.end()

@@ -70,10 +70,16 @@ def limit(value: object, field: str) -> float | None:
 
 def count(value: object, field: str, minimum: int = 1, hint: str = "") -> int:
     """Return an int >= minimum."""
+    result = whole(value, field)
+    if result < minimum:
+        raise ValueError(f"{field} must be >= {minimum}, got {shown(value)}{hint and '; ' + hint}")
+    return result
+
+
+def whole(value: object, field: str) -> int:
+    """Return an int, whatever its size."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{field} must be an int, got {shown(value)}")
-    if value < minimum:
-        raise ValueError(f"{field} must be >= {minimum}, got {shown(value)}{hint and '; ' + hint}")
     return int(value)
 
 

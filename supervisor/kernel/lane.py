@@ -14,6 +14,7 @@ from supervisor.kernel.mailbox import Mailbox
 __all__ = ["EventStream", "Lane"]
 
 _QUANTUM = 64  # callbacks of one subscriber before the others have a turn
+_SLICE = 0.02  # seconds, after which they have it, too
 
 
 class Source(Protocol):
@@ -99,6 +100,8 @@ class Lane:
     def _deliver_some(self, mailbox: Mailbox) -> bool:
         """Call a subscriber with a part of what waits for it; True if there may be more."""
         queue, callback, bus = mailbox.queue, mailbox.callback, self.bus
+        monotonic = bus.clock.monotonic
+        end = monotonic() + _SLICE
         for _ in range(_QUANTUM):
             if not queue:
                 return bus.caught_up(mailbox)
@@ -110,6 +113,8 @@ class Lane:
                 callback(event)
             except BaseException as error:
                 bus.callback_failed(mailbox, event, error)
+            if monotonic() > end:  # a slow one: the others have waited long enough
+                break
         return True
 
 

@@ -332,6 +332,15 @@ def test_a_signal_that_nobody_waits_for_is_kept(place: Place, call: Run) -> None
     ]
 
 
+def test_a_signal_that_was_sent_before_to_a_run_that_has_ended_since_is_told(place: Place, call: Run) -> None:
+    place.begin("order-7")
+    call("signal", "order-7", "approve", "--id", "s1")
+    place.engine(lambda engine: engine.drive("order-7"))
+    assert call("signal", "order-7", "approve", "--id", "s1") == [
+        "signal 'approve' was sent to run 'order-7' as s1 before, and the run has ended (completed)"
+    ]
+
+
 def test_a_run_that_has_ended_takes_nothing(place: Place, call: Run) -> None:
     place.begin("order-7")
     call("cancel", "order-7", "--force")
@@ -410,6 +419,18 @@ def test_runs_that_wait_for_a_person_are_listed(place: Place, call: Run, at: Cal
         "reason": "it is not deterministic",
         "at": "2026-01-31T12:00:05.123456Z",
     }
+
+
+def test_a_run_that_waits_for_a_person_is_listed_with_its_newest_dead_letter(place: Place, call: Run) -> None:
+    place.begin("a", "b")
+    give_up(place, "a")
+    give_up(place, "a")
+    mark(place, "a")
+    mark(place, "b")
+    letters = [json.loads(line)["id"] for line in call("redrive", "--json") if '"a"' in line]
+    rows = [json.loads(line) for line in call("failures", "--json")]
+    assert [(row["run_id"], row["id"]) for row in rows] == [("a", letters[-1]), ("b", None)]
+    assert [line.split()[:2] for line in call("failures")][:2] == [["ID", "RUN"], [str(letters[-1]), "a"]]
 
 
 def test_what_was_given_up_is_listed_and_queued_again_by_its_number(place: Place, call: Run) -> None:

@@ -61,6 +61,12 @@ def stuck(ctx, name):
 def engine():
     return FlowEngine(flows, SqliteEventStore("flows.db"))
 
+def served():
+    made = engine()
+    made.serve(workers=1, grace=0).__enter__()
+    sys.stdin.readline()
+    return made
+
 def in_memory():
     return FlowEngine(FlowRuntime())
 
@@ -231,8 +237,33 @@ def test_after_the_grace_steps_are_asked_to_cancel_and_those_that_do_not_are_exi
     until(running.stderr, "stopping: ")
     _, errors = running.communicate(timeout=20)
     assert running.returncode == code
-    assert errors.startswith("error: ") == (code == 1), errors
+    assert len(errors.splitlines()) == (code == 1), errors
+    if code == 1:
+        assert errors.startswith(
+            "error: steps ran on after the grace, and are run again when their lease is "
+        )
+        assert errors.endswith("in deaf: time.sleep(30); let long steps watch current_step().token\n")
     assert status("order-7") is RunStatus.RUNNING
+
+
+@pytest.mark.slow
+def test_steps_that_run_on_in_a_serve_of_the_module_itself_are_told_in_one_line(
+    program: Program, shop: Path
+) -> None:
+    submit("stuck", "1", "order-7", "deaf")
+    submit("checkout", "2", "order-8", {"id": 8})
+    running = program("served")
+    assert running.stdout is not None
+    assert running.stdin is not None
+    assert running.stdout.readline() == "ready\n"
+    running.stdin.write("go on\n")
+    running.stdin.flush()
+    assert running.stdout.readline() == "charge 8\n"  # by the workers of the command: it listens to signals
+    running.send_signal(signal.SIGTERM)
+    until(running.stderr, "stopping: ")
+    _, errors = running.communicate(timeout=20)
+    assert (running.returncode, len(errors.splitlines())) == (1, 1), errors
+    assert errors.startswith("error: steps ran on after the grace")
 
 
 FORM = "a FlowEngine, a FlowRuntime beside --store, or a function that returns one of these"

@@ -1,178 +1,167 @@
-"""The one-command form: what a command comes to, given a history."""
+"""The one-command form: what a decider may return, and what becomes of one that raises."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from supervisor.durable import FlowEngine, FlowRuntime, MemoryEventStore, RunFailed
-from supervisor.durable.command import Cancel, Complete, Fail, ScheduleStep, ScheduleSteps, WaitUntil
-from supervisor.durable.decision import Outcome, Plan, decide, ending, outcome_event
-from supervisor.durable.errors import InvalidTransition
-from supervisor.durable.history import (
-    RunCancelled,
-    RunCompleted,
-    RunRetryExhausted,
-    StepCancelled,
-    StepCompleted,
-    StepCreated,
-    StepFailed,
-    StepNonRetryable,
-    StepRetrying,
-    StepStarted,
-    WaitCreated,
-)
-from supervisor.durable.history import (
-    RunFailed as RunFailedEvent,
-)
-from supervisor.durable.retry import RetryPolicy
-from tests.durable.flowing import Steps, Tape, types
-from tests.durable.making import cancellation, later, step, wait
-from tests.durable.test_context import folded
+from supervisor import Canceled
+from supervisor.durable import FlowEngine, FlowWorker, InvalidTransition, SerializationError
+from supervisor.testing import VirtualClock
+from tests.durable.flowing import Steps, types, work
 
-NOW = later(100)
-DEFAULT = RetryPolicy.default()
 MakeEngine = Callable[..., FlowEngine]
 
 
-def asking(step_id: str, policy: RetryPolicy = DEFAULT) -> ScheduleStep:
-    return ScheduleStep(step_id, "work", None, policy)
+@pytest.fixture
+def steps() -> Steps:
+    return Steps()
 
 
-# -- commands --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("value", [None, 1, "complete", {"type": "complete"}, object], ids=repr)
+def test_what_is_no_command_is_refused(make_engine: MakeEngine, steps: Steps, value: Any) -> None:
+    @steps.runtime.decider
+    def flow(ctx: Any) -> Any:
+        return value
+
+    engine = make_engine(steps.runtime)
+    with pytest.raises(InvalidTransition, match="decider 'flow' must return a command such as"):
+        engine.start(flow, run_id="r")
+    assert types(engine) == ["run_created", "run_started"]
+    assert [each.run_id for each in engine.failures()] == ["r"]
 
 
-def test_commands_become_events() -> None:
-    assert decide(folded(), Complete(7), NOW, NOW) == Plan([RunCompleted(7)])
-    assert decide(folded(), Fail("no"), NOW, NOW) == Plan([RunFailedEvent("no")])
-    assert decide(folded(cancellation("x")), Cancel(), NOW, NOW) == Plan([RunCancelled("x")])
-    assert decide(folded(), WaitUntil("w", NOW), NOW, NOW) == Plan([WaitCreated("w", NOW)], waits=True)
-    assert decide(folded(), asking("a"), NOW, NOW) == Plan(
-        [StepCreated("a", "work", None, DEFAULT), StepStarted("a", 1)], [("a", 1)]
-    )
+class Odd(BaseException):
+    pass
 
 
-def test_a_step_that_runs_is_delivered_again_and_one_that_is_due_tried_again() -> None:
-    assert decide(folded(*step("a")), asking("a"), NOW, NOW) == Plan([], [("a", 1)])
-    policy = RetryPolicy.fixed(3, 5.0)
-    waiting = folded(*step("a", policy), StepRetrying("a", 1, "no", later(50)))
-    assert decide(waiting, asking("a", policy), later(49), NOW) == Plan(waits=True)
-    assert decide(waiting, asking("a", policy), later(50), NOW) == Plan([StepStarted("a", 2)], [("a", 2)])
-
-
-def test_a_batch_creates_all_and_runs_what_can_run() -> None:
-    policy = RetryPolicy.fixed(3, 5.0)
-    history = folded(
-        *step("done", policy),
-        *step("later", policy),
-        StepCompleted("done", 1),
-        StepRetrying("later", 1, "no", later(999)),
-        *step("runs", policy),
-    )
-    asked = ScheduleSteps(tuple(asking(each, policy) for each in ("done", "later", "runs", "new")))
-    assert decide(history, asked, NOW, NOW) == Plan(
-        [StepCreated("new", "work", None, policy), StepStarted("new", 1)], [("runs", 1), ("new", 1)]
-    )
-
-
-def test_what_history_does_not_allow_is_refused() -> None:
-    ended = folded(*step("a"), StepCompleted("a", 1))
-    for projection, command in (
-        (folded(cancellation()), Complete(1)),
-        (folded(), Cancel()),
-        (ended, asking("a")),
-        (ended, ScheduleSteps((asking("a"),))),
-        (folded(*step("a"), cancellation()), asking("a")),
-        (folded(wait("w", 5), cancellation()), WaitUntil("w", later(5))),
-    ):
-        with pytest.raises(InvalidTransition):
-            decide(projection, command, NOW, NOW)
-
-
-# -- outcomes --------------------------------------------------------------------------------------
-
-
-def test_an_outcome_becomes_the_event_that_the_policy_says() -> None:
-    policy = RetryPolicy.fixed(2, 5.0)
-    first = folded(*step("a", policy))
-    assert outcome_event(first, "a", 1, Outcome(7), NOW) == StepCompleted("a", 7)
-    assert outcome_event(first, "a", 1, Outcome(error="no"), NOW) == StepRetrying("a", 1, "no", later(105))
-    assert outcome_event(first, "a", 1, Outcome(error="no", retryable=False), NOW) == StepNonRetryable(
-        "a", 1, "no"
-    )
-    second = folded(*step("a", policy), StepRetrying("a", 1, "no", later(5)), StepStarted("a", 2))
-    assert outcome_event(second, "a", 2, Outcome(error="no"), NOW) == StepFailed("a", 2, "no")
-    at_once = folded(*step("a"))
-    assert outcome_event(at_once, "a", 1, Outcome(error="no"), NOW) == StepRetrying("a", 1, "no", None)
-
-
-def test_an_outcome_that_comes_too_late_is_nothing() -> None:
-    for projection, attempt in (
-        (folded(*step("a"), StepCompleted("a", 1)), 1),
-        (folded(*step("a"), StepRetrying("a", 1, "no", None)), 1),
-        (folded(*step("a")), 2),
-        (folded(*step("a"), cancellation()), 1),
-        (folded(*step("a"), RunCancelled(None)), 1),
-        (folded(), 1),
-    ):
-        assert outcome_event(projection, "a", attempt, Outcome(1), NOW) is None
-
-
-def test_a_failed_step_ends_its_run_and_takes_the_open_ones_with_it() -> None:
-    assert ending(folded()) == []
-    none = RetryPolicy.none()
-    reason = "given up because step 'bad' failed for good; its outcome is unknown"
-    assert ending(folded(*step("a"), *step("bad", none), StepFailed("bad", 1, "no"))) == [
-        StepCancelled("a", 1, reason),
-        RunRetryExhausted("bad", 1, "no"),
-    ]
-    assert ending(folded(*step("bad"), StepNonRetryable("bad", 1, "no"))) == [RunFailedEvent("no")]
-    assert ending(folded(*step("bad", none.continue_workflow_on_failure()), StepFailed("bad", 1, "no"))) == []
-
-
-# -- the form as a whole ---------------------------------------------------------------------------
-
-
-def test_an_exception_of_a_decider_is_raised_and_leaves_the_run(make_engine: MakeEngine) -> None:
-    steps, store = Steps(), Tape(MemoryEventStore())
-    broken = True
+@pytest.mark.parametrize("error", [OSError, Canceled, KeyboardInterrupt, SystemExit, Odd])
+def test_an_exception_leaves_the_run_untouched_and_is_raised(
+    make_engine: MakeEngine, steps: Steps, error: type[BaseException]
+) -> None:
+    raises = [True]
 
     @steps.runtime.decider
     def flow(ctx: Any) -> Any:
-        if not ctx.step_completed("a"):
-            return ctx.schedule_step("a", "echo", 1)
-        if broken:
-            raise KeyError("bug")
-        return ctx.complete("mended")
+        if not ctx.step_completed("s"):
+            return ctx.schedule_step("s", steps.echo, 1)
+        if raises[0]:
+            raise error("no")
+        return ctx.complete(ctx.step_output("s"))
 
-    engine = make_engine(steps.runtime, store)
-    for _ in range(3):
-        with pytest.raises(KeyError, match="bug"):
-            engine.start(flow, run_id="r")
+    engine = make_engine(steps.runtime)
+    with pytest.raises(error):
+        engine.start(flow, run_id="r")
     assert types(engine)[-1] == "step_completed"  # what was done is kept
-    assert steps.calls == [("a", 1)]
-    assert engine.failures() == []
-    broken = False
-    assert engine.drive("r").output == "mended"
+    assert (engine.snapshot("r").status, engine.failures()) == ("running", [])
+    raises[0] = False
+    assert engine.drive("r").output == 1
+    assert steps.ids == ["s"]
 
 
-def test_a_decider_that_fails_its_run_says_why(make_engine: MakeEngine) -> None:
-    flows = FlowRuntime()
-    flows.decider(lambda ctx: ctx.fail("not today"), name="w")
-    engine = make_engine(flows)
-    engine.start("w", run_id="r")
-    with pytest.raises(RunFailed, match="run 'r' failed: not today") as raised:
-        engine.result("r")
-    assert (raised.value.run_id, raised.value.error) == ("r", "not today")
+def test_an_exception_is_a_failed_delivery_to_a_worker(
+    make_engine: MakeEngine, steps: Steps, clock: VirtualClock
+) -> None:
+    calls: list[float] = []
+
+    @steps.runtime.decider
+    def flow(ctx: Any) -> Any:
+        calls.append(clock.monotonic())
+        raise OSError("no")
+
+    engine = make_engine(steps.runtime)
+    engine.submit(flow, run_id="r")
+    work(engine, clock)
+    assert len(calls) == 5
+    gaps = [later - earlier for earlier, later in itertools.pairwise(calls)]
+    assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8])
+    (dead,) = engine.queue.dead_letters()
+    assert (dead.run_id, "OSError: no" in dead.reason) == ("r", True)
+    assert [each.run_id for each in engine.failures()] == ["r"]
 
 
-@pytest.mark.parametrize("command", [None, "complete", 7, True, Complete, [Complete(1)]])
-def test_what_is_no_command_is_refused(make_engine: MakeEngine, command: Any) -> None:
-    flows = FlowRuntime()
-    flows.decider(lambda ctx: command, name="w")
-    engine = make_engine(flows)
-    with pytest.raises(InvalidTransition, match="decider 'w' must return a command"):
-        engine.start("w", run_id="r")
+def test_a_disagreement_is_not_tried_again_by_a_worker_and_other_runs_go_on(
+    make_engine: MakeEngine, steps: Steps, clock: VirtualClock
+) -> None:
+    calls: list[str] = []
+
+    @steps.runtime.decider
+    def broken(ctx: Any) -> Any:
+        calls.append(ctx.run_id)
+        return None
+
+    @steps.runtime.decider
+    def sound(ctx: Any) -> Any:
+        return ctx.complete("well")
+
+    engine = make_engine(steps.runtime)
+    engine.submit(broken, run_id="a")
+    engine.submit(sound, run_id="b")
+    assert FlowWorker(engine).run_until_idle() == 2
+    assert (calls, engine.result("b", timeout=0)) == (["a"], "well")
+    assert (engine.queue.pending(), clock.monotonic()) == (0, 0.0)
+
+
+def test_an_output_that_json_cannot_hold_is_the_deciders_exception(
+    make_engine: MakeEngine, steps: Steps
+) -> None:
+    @steps.runtime.decider
+    def flow(ctx: Any) -> Any:
+        return ctx.complete({"a": {1}})
+
+    engine = make_engine(steps.runtime)
+    with pytest.raises(SerializationError, match=r"output\.a"):
+        engine.start(flow, run_id="r")
+    assert engine.snapshot("r").status == "running"
+
+
+@pytest.mark.parametrize(("error", "text"), [("no", "no"), (OSError("no"), "OSError: no"), (7, "7")])
+def test_fail_takes_a_text_or_an_exception(
+    make_engine: MakeEngine, steps: Steps, error: Any, text: str
+) -> None:
+    @steps.runtime.decider
+    def flow(ctx: Any) -> Any:
+        return ctx.fail(error)
+
+    engine = make_engine(steps.runtime)
+    engine.start(flow, run_id="r")
+    assert (engine.snapshot("r").status, engine.snapshot("r").error) == ("failed", text)
+
+
+@pytest.mark.parametrize(
+    ("call", "instead"),
+    [
+        (lambda ctx: ctx.step("s", "echo", 1), "schedule_step"),
+        (lambda ctx: ctx.call("s", "echo", 1), "schedule_step"),
+        (lambda ctx: ctx.gather([]), "schedule_steps"),
+        (lambda ctx: ctx.sleep("w", 1.0), "wait_until"),
+        (lambda ctx: ctx.wait_signal("w", "go"), "wait_for_signal"),
+    ],
+)
+def test_what_belongs_to_straight_line_workflows_is_refused(
+    make_engine: MakeEngine, steps: Steps, call: Callable[[Any], Any], instead: str
+) -> None:
+    @steps.runtime.decider
+    def flow(ctx: Any) -> Any:
+        return call(ctx)
+
+    engine = make_engine(steps.runtime)
+    with pytest.raises(InvalidTransition, match=rf"a decider returns ctx\.{instead}\("):
+        engine.start(flow, run_id="r")
     assert types(engine) == ["run_created", "run_started"]
+
+
+def test_a_command_that_is_made_and_not_returned_does_nothing(make_engine: MakeEngine, steps: Steps) -> None:
+    @steps.runtime.decider
+    def flow(ctx: Any) -> Any:
+        ctx.schedule_step("s", steps.echo, 1)
+        ctx.wait_for_signal("w", "go")
+        ctx.fail("no")
+        return ctx.complete("well")
+
+    engine = make_engine(steps.runtime)
+    assert engine.result(engine.start(flow, run_id="r")) == "well"
+    assert types(engine) == ["run_created", "run_started", "run_completed"]

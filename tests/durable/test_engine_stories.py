@@ -16,6 +16,7 @@ from supervisor.durable import (
     InvalidTransition,
     MemoryEventStore,
     NonDeterministic,
+    PayloadTooLarge,
     ReplayLimitExceeded,
     RetryPolicy,
     RunConflict,
@@ -642,3 +643,102 @@ def test_an_unknown_step_is_not_written_and_what_was_done_is_kept(
     shop.flows.step(lambda: "found", name="gone")
     engine.drive("r")
     assert (engine.result("r", timeout=0), shop.calls) == ("found", [1])
+
+
+# -- what is too large, and who must not call ---------------------------------------------------------------
+
+BIG = "x" * (1024 * 1024)
+
+
+def big_output(ctx: WorkflowContext) -> str:
+    ctx.step("pay", "note", 1)
+    return BIG
+
+
+def big_input(ctx: WorkflowContext) -> None:
+    ctx.step("pay", "note", 1)
+    ctx.step("next", "note", BIG)
+
+
+def big_member(ctx: WorkflowContext) -> None:
+    ctx.step("pay", "note", 1)
+    ctx.gather([ctx.call("next", "note", BIG)])
+
+
+@pytest.mark.parametrize("body", [big_output, big_input, big_member])
+def test_what_is_too_large_after_a_step_fails_the_run_and_the_step_stays_done(
+    body: Callable[..., Any], shop: Shop, make_engine: MakeEngine
+) -> None:
+    shop.flows.workflow(body, name="job")
+    engine = make_engine(shop.flows)
+    engine.start("job", run_id="r")
+    with pytest.raises(RunFailed, match="PayloadTooLarge: "):
+        engine.result("r", timeout=0)
+    assert (shop.calls, engine.snapshot("r").steps["pay"].status) == ([1], "completed")
+
+
+def test_a_decider_that_asks_for_what_is_too_large_keeps_the_step_before(
+    shop: Shop, make_engine: MakeEngine
+) -> None:
+    @shop.flows.decider
+    def job(ctx: WorkflowContext) -> Any:
+        return ctx.complete(BIG) if ctx.step_completed("pay") else ctx.schedule_step("pay", "note", 1)
+
+    engine = make_engine(shop.flows)
+    for _ in range(3):
+        with pytest.raises(PayloadTooLarge):
+            engine.start("job", run_id="r")
+    assert (shop.calls, kinds(engine, "r")[-1]) == ([1], "step_completed")
+
+
+def test_a_signal_is_kept_whatever_the_workflow_makes_of_it(shop: Shop, make_engine: MakeEngine) -> None:
+    @shop.flows.workflow
+    def job(ctx: WorkflowContext) -> str:
+        ctx.wait_signal("w", "x")
+        return BIG
+
+    engine = make_engine(shop.flows)
+    engine.start("job", run_id="r")
+    with pytest.raises(PayloadTooLarge, match="signal 'x'"):
+        engine.signal("r", "x", BIG)
+    engine.signal("r", "x", 1)
+    assert engine.snapshot("r").status == RunStatus.FAILED
+    assert "signal_received" in kinds(engine, "r")
+
+
+@pytest.mark.parametrize("call", ["start", "drive", "result", "signal", "cancel"])
+def test_a_workflow_that_calls_the_engine_about_its_own_run_is_told(
+    call: str, shop: Shop, make_engine: MakeEngine
+) -> None:
+    engine = make_engine(shop.flows)
+
+    @shop.flows.workflow
+    def job(ctx: WorkflowContext) -> None:
+        {
+            "start": lambda: engine.start("job", run_id=ctx.run_id),
+            "drive": lambda: engine.drive(ctx.run_id),
+            "result": lambda: engine.result(ctx.run_id),
+            "signal": lambda: engine.signal(ctx.run_id, "x"),
+            "cancel": lambda: engine.cancel(ctx.run_id),
+        }[call]()
+
+    engine.start("job", run_id="r")
+    with pytest.raises(RunFailed, match="ReentrantCall: "):
+        engine.result("r", timeout=0)
+
+
+def test_a_slow_subscriber_does_not_starve_the_others(
+    shop: Shop, make_engine: MakeEngine, clock: VirtualClock
+) -> None:
+    fast: list[Any] = []
+
+    @shop.flows.workflow
+    def job(ctx: WorkflowContext) -> None:
+        for number in range(10):
+            ctx.step(f"s{number}", "note", number)
+
+    engine = make_engine(shop.flows, subscribers=[lambda _: clock.sleep(1.0), fast.append])
+    engine.start("job", run_id="r")
+    clock.advance(1.0)
+    assert [each.sequence for each in fast] == list(range(1, 34))
+    clock.advance(40.0)

@@ -1009,3 +1009,8 @@ say(store.list_run_ids())
         str(directory),
     )
     assert lines == ["[]", "['r']"]
+
+
+def test_an_empty_path_is_refused() -> None:
+    with pytest.raises(ValueError, match="directory must be the path of one, got ''"):
+        JsonlEventStore("")

@@ -58,6 +58,14 @@ def test_a_relative_path_is_taken_from_the_working_folder(
     assert (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize("form", ["sqlite:~/flows", "sqlite:///~/flows", "jsonl:~/flows", "jsonl:///~/flows"])
+def test_a_tilde_is_the_home_of_the_user(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    open_store(form).close()
+    assert (tmp_path / "flows").exists()
+
+
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_a_postgresql_server_is_given_the_whole_address(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from supervisor.durable.stores import postgres
@@ -99,6 +107,11 @@ FORMS = "write one of memory:, jsonl:DIR, sqlite:PATH, postgresql://USER@HOST/NA
         (
             "sqlite://flows.db",
             "a sqlite store is on this machine and its address names no host; write sqlite:PATH",
+        ),
+        (
+            "sqlite:flows.db?timeout=5",
+            "the address of a sqlite store takes no query, got '?timeout=5'; make the store in Python: "
+            "SqliteEventStore(path, busy_timeout=...)",
         ),
         ("postgresql:flows", "the address of a PostgreSQL server begins with postgresql://"),
     ],

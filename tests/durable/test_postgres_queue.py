@@ -200,3 +200,9 @@ def test_a_lease_may_be_as_long_as_one_likes(pg_dsn: str, open_queue: OpenQueue)
     queue.release(lease, delay=1e15)
     assert queue.pending() == 1
     assert queue.lease(LONG) is None
+
+
+@pytest.mark.parametrize("dsn", [None, 5])
+def test_what_is_no_address_is_refused_at_once(dsn: Any) -> None:
+    with pytest.raises(TypeError, match="dsn must be a str such as"):
+        PostgresWorkQueue(dsn)

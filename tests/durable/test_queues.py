@@ -359,6 +359,20 @@ def test_a_dead_letter_is_queued_again_once(queue: Queue) -> None:
     assert queue.lease(LONG) is None
 
 
+@pytest.mark.parametrize("id", [None, "1", 1.0, True])
+def test_what_is_no_int_is_no_dead_letter(queue: Queue, id: Any) -> None:
+    queue.enqueue("a")
+    queue.dead_letter(queue.lease(LONG), "why")
+    with pytest.raises(TypeError, match="id must be an int"):
+        queue.redrive(id)
+    assert len(queue.dead_letters()) == 1
+
+
+@pytest.mark.parametrize("id", [0, -1, 2**63 - 1, -(2**63), 2**63, -(2**64), 10**30])
+def test_no_letter_has_an_id_that_was_never_given(queue: Queue, id: int) -> None:
+    assert queue.redrive(id) is False
+
+
 def test_a_run_with_a_dead_letter_may_be_queued_and_stays_queued_once(queue: Queue) -> None:
     queue.enqueue("a")
     queue.dead_letter(queue.lease(LONG), "why")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 from supervisor.durable import FlowEngine, FlowRuntime, UnknownStep, UnknownWorkflow
-from supervisor.durable.runtime import idempotency_key
+
+MakeEngine = Callable[..., FlowEngine]
+KINDS = pytest.mark.parametrize("kind", ["step", "workflow", "decider"])
 
 
 @pytest.fixture
@@ -17,219 +19,152 @@ def flows() -> FlowRuntime:
     return FlowRuntime()
 
 
-def work(data: Any) -> Any:
-    return data
+@KINDS
+def test_a_decorator_returns_the_function_itself(flows: FlowRuntime, kind: str) -> None:
+    def plain(ctx: Any) -> None: ...
+
+    def named(ctx: Any) -> None: ...
+
+    assert getattr(flows, kind)(plain) is plain
+    assert getattr(flows, kind)(name="other")(named) is named
+    workflows, steps = flows.names()
+    found = steps if kind == "step" else [name for name, _ in workflows]
+    assert found == ["other", "plain"]
 
 
-def deciding(ctx: Any) -> Any:
-    return ctx.complete(None)
+async def coroutine(ctx: Any) -> None: ...
 
 
-# -- names -----------------------------------------------------------------------------------------
+def generator(ctx: Any) -> Any:
+    yield
 
 
-def test_a_decorated_function_is_returned_as_it_is(flows: FlowRuntime) -> None:
-    assert flows.step(work) is work
-    assert flows.step(name="again")(work) is work
-    assert flows.workflow(deciding) is deciding
-    assert flows.decider(name="d")(deciding) is deciding
+def too_many(a: Any, b: Any, c: Any) -> None: ...
 
 
-def test_names_default_to_those_of_the_functions(flows: FlowRuntime) -> None:
-    flows.step(work)
-    flows.step(work, name="other")
-    flows.workflow(deciding)
-    flows.decider(deciding, version="2")
-    assert flows.names() == ([("deciding", "1"), ("deciding", "2")], ["other", "work"])
-    assert flows.find_step("work").function is work
-    assert flows.find_workflow("deciding", "1").straight
-    assert not flows.find_workflow("deciding", "2").straight
+def keyword(ctx: Any, *, needed: Any) -> None: ...
 
 
-@pytest.mark.parametrize("register", ["step", "workflow", "decider"])
-def test_what_has_no_name_that_stays_is_refused(flows: FlowRuntime, register: str) -> None:
-    for nameless in (lambda ctx: None, partial(work, 1)):
-        with pytest.raises(ValueError, match="needs a name that stays the same"):
-            getattr(flows, register)(nameless)
-    for what in (3, "work"):
-        with pytest.raises((TypeError, ValueError)):
-            getattr(flows, register)(what, name="x")
-    assert flows.names() == ([], [])
-
-
-def test_a_name_of_its_own_makes_up_for_it(flows: FlowRuntime) -> None:
-    flows.step(lambda data: data, name="lambda step")
-    flows.step(partial(pow, 2), name="power")
-    assert flows.names()[1] == ["lambda step", "power"]
-
-
-def test_a_name_that_is_taken_is_refused(flows: FlowRuntime) -> None:
-    flows.step(work)
-    flows.workflow(deciding)
-    with pytest.raises(ValueError, match="a step named 'work' is registered"):
-        flows.step(work)
-    for register in (flows.workflow, flows.decider):
-        with pytest.raises(ValueError, match="'deciding' is registered with version '1'"):
-            register(deciding)
-    assert flows.names() == ([("deciding", "1")], ["work"])
-
-
-def test_a_step_and_a_workflow_may_share_a_name(flows: FlowRuntime) -> None:
-    flows.step(deciding)
-    flows.workflow(deciding)
-    assert flows.names() == ([("deciding", "1")], ["deciding"])
-
-
-@pytest.mark.parametrize("name", ["", "  ", "a\nb", 7, "x" * 501])
-def test_a_name_or_a_version_that_is_none_is_refused(flows: FlowRuntime, name: Any) -> None:
-    for call in (
-        lambda: flows.step(work, name=name),
-        lambda: flows.workflow(deciding, name=name),
-        lambda: flows.workflow(deciding, version=name),
-        lambda: flows.decider(version=name),
-    ):
-        with pytest.raises((TypeError, ValueError)):
-            call()
-    assert flows.names() == ([], [])
-
-
-# -- shapes ----------------------------------------------------------------------------------------
-
-
+@KINDS
 @pytest.mark.parametrize(
-    ("function", "arguments"),
+    ("function", "error", "text"),
     [
-        (lambda: None, 0),
-        (lambda data: None, 1),
-        (lambda data, invocation: None, 2),
-        (lambda data=1: None, 1),
-        (lambda data, other=1: None, 1),
-        (lambda *args: None, 1),
-        (lambda **kwargs: None, 0),
-        (lambda data, *, flag=True: None, 1),
+        (lambda ctx: None, ValueError, "needs a name that stays the same"),
+        (functools.partial(too_many, 1, 2), ValueError, "needs a name that stays the same"),
+        (coroutine, TypeError, "would never run"),
+        (generator, TypeError, "runs nothing"),
+        (too_many, TypeError, "must take"),
+        (keyword, TypeError, "must take"),
+        (5, TypeError, "must be callable, got 5"),
     ],
+    ids=["lambda", "partial", "coroutine", "generator", "three", "keyword", "number"],
 )
-def test_a_step_is_called_with_as_many_arguments_as_it_asks_for(
-    flows: FlowRuntime, function: Callable[..., Any], arguments: int
+def test_what_can_not_be_called_or_has_no_name_is_refused(
+    flows: FlowRuntime, kind: str, function: Any, error: type[Exception], text: str
 ) -> None:
-    flows.step(function, name="it")
-    got = flows.find_step("it")
-    assert got._arguments == arguments
-
-
-@pytest.mark.parametrize("function", [lambda a, b, c: None, lambda *, flag: None])
-def test_a_step_of_another_shape_is_refused(flows: FlowRuntime, function: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match="step 'it'"):
-        flows.step(function, name="it")
+    with pytest.raises(error, match=text):
+        getattr(flows, kind)(function)
     assert flows.names() == ([], [])
 
 
-def test_a_workflow_of_another_shape_is_refused(flows: FlowRuntime) -> None:
-    with pytest.raises(TypeError, match="workflow 'w'"):
-        flows.workflow(lambda: None, name="w")
-    with pytest.raises(TypeError, match="workflow 'w'"):
-        flows.workflow(lambda ctx, a, b: None, name="w")
-    with pytest.raises(TypeError, match="workflow 'w'"):
-        flows.decider(lambda ctx, order: None, name="w")
+@KINDS
+def test_a_lambda_or_a_partial_with_a_name_may_be_registered(flows: FlowRuntime, kind: str) -> None:
+    register = getattr(flows, kind)
+    register(lambda ctx: None, name="short")
+    register(functools.partial(too_many, 1, 2), name="bound")
+    workflows, steps = flows.names()
+    assert sorted(steps or [name for name, _ in workflows]) == ["bound", "short"]
 
 
-def test_what_a_call_would_not_run_is_refused(flows: FlowRuntime) -> None:
-    async def later(ctx: Any) -> None:
-        pass
+def test_a_name_is_taken_once(flows: FlowRuntime) -> None:
+    def it(ctx: Any) -> None: ...
 
-    def piecemeal(ctx: Any) -> Any:
-        yield
+    def other(ctx: Any) -> None: ...
 
-    for register in (flows.step, flows.workflow, flows.decider):
-        for function in (later, piecemeal):
-            with pytest.raises(TypeError):
-                register(function)
+    flows.step(it)
+    flows.workflow(it)  # steps and workflows don't share their names
+    with pytest.raises(ValueError, match="a step named 'it' is registered"):
+        flows.step(other, name="it")
+    for register in (flows.workflow, flows.decider):
+        with pytest.raises(ValueError, match="workflow 'it' is registered with version '1'"):
+            register(other, name="it")
+    flows.decider(other, name="it", version="2")
+    assert flows.names() == ([("it", "1"), ("it", "2")], ["it"])
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 501])
+def test_a_name_that_is_blank_or_unprintable_is_refused(flows: FlowRuntime, kind: str, name: str) -> None:
+    with pytest.raises(ValueError, match="name must"):
+        getattr(flows, kind)(print, name=name)
     assert flows.names() == ([], [])
 
 
-@pytest.mark.parametrize("timeout", [-1, "5", float("nan"), True])
+@pytest.mark.parametrize("timeout", [-1.0, float("nan"), "1"])
 def test_a_timeout_that_is_none_is_refused(flows: FlowRuntime, timeout: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="timeout"):
-        flows.step(work, timeout=timeout)
+        flows.step(timeout=timeout)
 
 
-# -- finding ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("version", ["", None, 1])
+def test_a_version_is_text(flows: FlowRuntime, version: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="version must"):
+        flows.workflow(version=version)
 
 
-def test_the_version_that_was_registered_last_is_started(
-    flows: FlowRuntime, make_engine: Callable[..., FlowEngine]
-) -> None:
-    for version in ("2", "10", "1"):
-        flows.workflow(deciding, name="w", version=version)
-    engine = make_engine(flows)
-    engine.submit("w", run_id="r")
-    assert engine.snapshot("r").version == "1"
+def test_what_is_unknown_is_named_with_what_is_known(flows: FlowRuntime) -> None:
+    @flows.workflow(version="7")
+    def known(ctx: Any) -> None: ...
+
+    with pytest.raises(UnknownWorkflow, match="no workflow 'other' is registered here; known: known"):
+        flows.newest("other")
+    with pytest.raises(UnknownWorkflow, match=r"no workflow 'known' of version '1'.*known versions: 7"):
+        flows.find_workflow("known", "1")
+    with pytest.raises(UnknownStep, match="no step 'known' is registered here; known: none"):
+        flows.find_step("known")
+    with pytest.raises(UnknownStep, match=r"decorate it with @runtime.step"):
+        flows.step_name(known)
 
 
-def test_a_method_is_found_as_a_step(flows: FlowRuntime, make_engine: Callable[..., FlowEngine]) -> None:
-    class Till:
-        total = 0
-
-        def add(self, amount: int) -> int:
-            self.total += amount
-            return self.total
-
-    till = Till()
-    flows.step(till.add, name="add")
-
-    @flows.workflow
-    def sale(ctx: Any) -> Any:
-        return ctx.step("a", till.add, 3)
-
-    engine = make_engine(flows)
-    assert engine.result(engine.start(sale)) == 3
-
-
-def test_a_callable_that_cannot_be_hashed_is_found_as_a_step(
-    flows: FlowRuntime, make_engine: Callable[..., FlowEngine]
-) -> None:
-    class Odd:
+def test_methods_are_found_as_steps(flows: FlowRuntime, make_engine: MakeEngine) -> None:
+    class Shop:
         __hash__ = None  # type: ignore[assignment]
 
-        def __call__(self, data: Any) -> Any:
-            return data
+        def __init__(self, price: int) -> None:
+            self.price = price
 
         def __eq__(self, other: object) -> bool:
             return True
 
-    odd = Odd()
-    flows.step(odd, name="odd")
+        def charge(self, count: int) -> int:
+            return self.price * count
+
+    shop = Shop(3)
+    flows.step(shop.charge)
 
     @flows.workflow
-    def w(ctx: Any) -> Any:
-        return ctx.step("a", odd, 3)
+    def flow(ctx: Any) -> Any:
+        return [ctx.step("by-method", shop.charge, 2), ctx.step("by-name", "charge", 5)]
 
     engine = make_engine(flows)
-    assert engine.result(engine.start(w)) == 3
+    assert engine.result(engine.start(flow)) == [6, 15]
 
 
-def test_what_is_not_registered_is_told_with_what_is(flows: FlowRuntime) -> None:
-    with pytest.raises(UnknownStep, match="known: none"):
-        flows.find_step("work")
-    flows.step(work)
-    flows.workflow(deciding)
-    with pytest.raises(UnknownStep, match=r"'gone'.*known: work"):
-        flows.find_step("gone")
-    with pytest.raises(UnknownWorkflow, match="known versions: 1"):
-        flows.find_workflow("deciding", "2")
-    with pytest.raises(UnknownWorkflow, match="known: deciding"):
-        flows.newest("gone")
-    with pytest.raises(
-        UnknownStep, match=r"deciding is not registered as a step; decorate it with @runtime.step"
-    ):
-        flows.step_name(deciding)
+def test_runs_keep_their_version_and_new_ones_take_the_last_registered(
+    flows: FlowRuntime, make_engine: MakeEngine
+) -> None:
+    def first(ctx: Any) -> str:
+        ctx.wait_signal("w", "go")
+        return "one"
 
+    def second(ctx: Any) -> str:
+        return "two"
 
-def test_keys_can_not_be_mistaken_for_those_of_another_attempt() -> None:
-    keys = {
-        idempotency_key(run_id, step_id, attempt)
-        for run_id, step_id in (("r", "1:s"), ("r1", "s"), ("r", "1s"), ("r1:", "s"))
-        for attempt in (1, 11)
-    }
-    assert len(keys) == 8
-    assert idempotency_key("run-1", "日本", 3) == "flow.step.v1/5/run-16:日本/3"
+    flows.workflow(first, name="flow", version="1")
+    engine = make_engine(flows)
+    engine.start("flow", run_id="old")
+    flows.workflow(second, name="flow", version="2")
+    assert engine.result(engine.start("flow", run_id="new")) == "two"
+    engine.signal("old", "go")
+    assert engine.result("old") == "one"
+    assert [engine.snapshot(each).version for each in ("old", "new")] == ["1", "2"]

@@ -205,6 +205,15 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
     SqliteEventStore(path).close()
 
 
+def test_a_table_that_is_there_and_not_recorded_is_refused_with_a_cure(path: Path) -> None:
+    run_sql(path, "CREATE TABLE flow_events (a INT)")
+    with pytest.raises(
+        StoreError, match=r"table flow_events already exists; .* give the path of another file"
+    ):
+        SqliteEventStore(path)
+    assert run_sql(path, "SELECT name FROM sqlite_master") == [[("flow_events",)]]
+
+
 # -- races -------------------------------------------------------------------------------------
 
 RACER = """

@@ -195,8 +195,10 @@ def test_a_history_that_lacks_its_end_is_noticed_before_anything_is_added(
 def test_a_table_that_is_missing_is_a_store_error_with_a_cure(store: SqliteEventStore, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DROP TABLE flow_failures")
-    with pytest.raises(StoreError, match="no such table: flow_failures; if a table is missing"):
+    with pytest.raises(StoreError, match=r"no such table: flow_failures; it was there .*; restore the file"):
         store.failures()
+    with closing(SqliteEventStore(path)) as other, pytest.raises(StoreError, match="restore the file from"):
+        other.failures()
 
 
 # -- the directory, and numbers beyond a column --------------------------------------------------

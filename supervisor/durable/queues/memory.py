@@ -8,7 +8,7 @@ from itertools import count
 
 from supervisor.durable.bell import Bell
 from supervisor.durable.errors import LeaseLost, QueueFull, StoreError
-from supervisor.durable.queues.protocol import DeadLetter, Lease, later, lease_time
+from supervisor.durable.queues.protocol import DeadLetter, Lease, later, lease_time, letter_id
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.kernel.arguments import count_or_none, seconds
 from supervisor.kernel.cancellation import CancelToken
@@ -150,9 +150,10 @@ class MemoryWorkQueue:
 
     def redrive(self, id: int) -> bool:
         """See `WorkQueue.redrive`. The capacity does not matter: the run was in the queue before."""
+        number = letter_id(id)
         with self._lock:
             self._check_open()
-            letter = self._dead.pop(id, None)
+            letter = None if number is None else self._dead.pop(number, None)
             if letter is None:
                 return False
             task = self._tasks.get(letter.run_id)

@@ -13,13 +13,14 @@ from supervisor.durable.bell import Bell
 from supervisor.durable.errors import LeaseLost, QueueFull, StoreError
 from supervisor.durable.postgres import PostgresDatabase, Session, Work, as_it_was, held
 from supervisor.durable.queues.listener import CHANNEL, Listener
-from supervisor.durable.queues.protocol import DeadLetter, Lease, lease_time
+from supervisor.durable.queues.protocol import DeadLetter, Lease, lease_time, letter_id
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.migrations import postgres as migrations
 from supervisor.kernel.arguments import count_or_none
 from supervisor.kernel.arguments import seconds as duration
 from supervisor.kernel.cancellation import CancelToken
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
+from supervisor.kernel.text import shown
 
 __all__ = ["PostgresWorkQueue"]
 
@@ -113,6 +114,8 @@ class PostgresWorkQueue:
         notify: bool = True,
         migrate: bool = True,
     ) -> None:
+        if not isinstance(dsn, str | PostgresDatabase):
+            raise TypeError(f"dsn must be a str such as 'postgresql://user@host/name', got {shown(dsn)}")
         self._capacity = count_or_none(capacity, "capacity", 1)
         self._notify = notify
         self._self = uuid4().hex
@@ -212,7 +215,11 @@ class PostgresWorkQueue:
 
     def redrive(self, id: int) -> bool:
         """See `WorkQueue.redrive`. The capacity does not matter: the run was in the queue before."""
-        found = bool(self._rows("queue a dead letter again", _REDRIVE, self._told(id=id)))
+        number = letter_id(id)
+        self._check_open()
+        if number is None:
+            return False
+        found = bool(self._rows("queue a dead letter again", _REDRIVE, self._told(id=number)))
         if found:
             self._bell.ring()
         return found
@@ -265,9 +272,12 @@ class PostgresWorkQueue:
     def _rows(self, what: str, query: str, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         return self._run(what, lambda session, again: session.execute(query.encode(), values).fetchall())
 
-    def _run(self, what: str, work: Work[T]) -> T:
+    def _check_open(self) -> None:
         if self._closed:
             raise StoreError("the PostgreSQL queue is closed; make a new one")
+
+    def _run(self, what: str, work: Work[T]) -> T:
+        self._check_open()
         return self._database.run(what, work)
 
 

@@ -7,10 +7,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from supervisor.kernel.arguments import seconds as duration
+from supervisor.kernel.arguments import whole
 from supervisor.kernel.cancellation import CancelToken
 from supervisor.kernel.text import shown
 
-__all__ = ["MAX_DELIVERIES", "DeadLetter", "Lease", "WorkQueue", "later", "lease_time", "redelivery_delay"]
+__all__ = [
+    "MAX_DELIVERIES",
+    "DeadLetter",
+    "Lease",
+    "WorkQueue",
+    "later",
+    "lease_time",
+    "letter_id",
+    "redelivery_delay",
+]
 
 MAX_DELIVERIES = 5  # of one task that failed; then it is a dead letter
 _FIRST_DELAY = 0.1  # seconds after the first failed delivery; doubles from failure to failure
@@ -27,6 +37,12 @@ def lease_time(seconds: object) -> float:
     if checked == 0.0:
         raise ValueError(f"seconds must be > 0, got {shown(seconds)}: such a lease would be over at once")
     return checked
+
+
+def letter_id(id: object) -> int | None:
+    """Return the id of a dead letter; None if it is larger than any can be. Raises TypeError."""
+    number = whole(id, "id")
+    return number if number.bit_length() < 64 else None
 
 
 def later(now: datetime, seconds: float) -> datetime:
@@ -108,7 +124,10 @@ class WorkQueue(Protocol):
         ...
 
     def redrive(self, id: int) -> bool:
-        """Queue the run of a dead letter again and forget the letter; False if there is no such letter."""
+        """Queue the run of a dead letter again and forget the letter; False if there is no such letter.
+
+        Raises TypeError for what is no int.
+        """
         ...
 
     def pending(self) -> int:

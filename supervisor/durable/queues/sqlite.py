@@ -10,7 +10,7 @@ from uuid import uuid4
 from supervisor.durable.bell import Bell
 from supervisor.durable.errors import CorruptHistory, LeaseLost, QueueFull, StoreError
 from supervisor.durable.instants import read_instant, written
-from supervisor.durable.queues.protocol import DeadLetter, Lease, later, lease_time
+from supervisor.durable.queues.protocol import DeadLetter, Lease, later, lease_time, letter_id
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.migrations import sqlite as migrations
 from supervisor.durable.stores.sqlite_file import add_bell, drop_bell, open_database
@@ -194,13 +194,16 @@ class SqliteWorkQueue:
 
     def redrive(self, id: int) -> bool:
         """See `WorkQueue.redrive`. The capacity does not matter: the run was in the queue before."""
+        number = letter_id(id)
         self._check_open()
+        if number is None:
+            return False
 
         def work(writer: sqlite3.Connection) -> bool:
-            key = writer.execute("SELECT run_id FROM flow_dead_letters WHERE id = ?", (id,)).fetchone()
+            key = writer.execute("SELECT run_id FROM flow_dead_letters WHERE id = ?", (number,)).fetchone()
             if key is None:
                 return False
-            writer.execute("DELETE FROM flow_dead_letters WHERE id = ?", (id,))
+            writer.execute("DELETE FROM flow_dead_letters WHERE id = ?", (number,))
             found = writer.execute(_IN_LINE, key).fetchone()
             if found is None:
                 writer.execute(_ADD, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from os import urandom
 
@@ -40,18 +40,14 @@ def check_run_id(run_id: object) -> str:
 class Draft:
     """An append that is checked as far as it can be without the history."""
 
-    __slots__ = ("at", "expected", "rows", "run_id")
+    __slots__ = ("at", "envelopes", "expected", "rows", "run_id")
 
     def __init__(self, run_id: str, expected: int, rows: list[Row], at: datetime) -> None:
         self.run_id: str = run_id
         self.expected: int = expected  # sequence of the last event there is
         self.rows: list[Row] = rows
+        self.envelopes: list[Envelope] = [envelope for envelope, _ in rows]  # what is to be appended
         self.at: datetime = at
-
-    @property
-    def envelopes(self) -> list[Envelope]:
-        """What is to be appended."""
-        return [envelope for envelope, _ in self.rows]
 
     @property
     def sequence(self) -> int:
@@ -70,19 +66,18 @@ def draft(run_id: object, expected: object, events: Sequence[FlowEvent], at: obj
     if not isinstance(events, Sequence) or not events:  # type: ignore[redundant-expr]
         raise ValueError(f"events must be a list of one or more events, got {shown(events)}")
     rows: list[Row] = []
-    ids, where = _event_ids(len(events)), f" of run {checked_id!r}"
-    for number, each in enumerate(events, sequence + 1):
+    digits, where = urandom(16 * len(events)).hex(), f" of run {checked_id!r}"
+    for number, each in enumerate(events):
         event, form = check_form(each)
         text = encode(form, event.type + where)
-        rows.append((Envelope(checked_id, number, next(ids), when, event), text))
+        event_id = _event_id(digits[32 * number : 32 * number + 32])
+        rows.append((Envelope(checked_id, sequence + number + 1, event_id, when, event), text))
     return Draft(checked_id, sequence, rows, when)
 
 
-def _event_ids(size: int) -> Iterator[str]:
-    # random UUIDs (version 4, RFC 9562) in hex; the uuid module takes as long as all else of a small event
-    digits = urandom(16 * size).hex()
-    for i in range(0, 32 * size, 32):
-        yield f"{digits[i : i + 12]}4{digits[i + 13 : i + 16]}a{digits[i + 17 : i + 32]}"
+def _event_id(digits: str) -> str:
+    # a random UUID (version 4, RFC 9562) in hex; the uuid module takes as long as all else of a small event
+    return f"{digits[:12]}4{digits[13:16]}a{digits[17:]}"
 
 
 def decode_event(text: str | bytes, where: str) -> FlowEvent:

@@ -159,6 +159,7 @@ class GroupCommit(Generic[Connection]):
             self._ident = current_ident()
         self._write(job.batch)
         self._hand_on(job)
+        job.batch = []  # it holds the job itself: a cycle, with all that was written
 
     def _hand_on(self, job: Job[Connection]) -> None:
         with self._lock:

@@ -77,6 +77,8 @@ class JsonlEventStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, fsync: bool = True) -> None:
+        if not os.fspath(directory):
+            raise ValueError("directory must be the path of one, got ''; write '.' for the current directory")
         self._path = Path(directory)
         self._fsync = bool(fsync)
         self._closed = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from supervisor.kernel.text import shown
@@ -22,7 +23,7 @@ class StoreAddress(NamedTuple):
 
 
 def read_address(url: str) -> StoreAddress:
-    """Return what an address says, see `open_store`. Looks at nothing. Raises ValueError."""
+    """Return what an address says, see `open_store`. Looks at no store. Raises ValueError."""
     if not isinstance(url, str):
         raise TypeError(f"the address of a store must be a str, got {shown(url)}; write one of {_FORMS}")
     scheme, colon, rest = url.strip().partition(":")
@@ -34,7 +35,7 @@ def read_address(url: str) -> StoreAddress:
         case "jsonl":
             return StoreAddress("jsonl", _path(rest, "jsonl"))
         case "sqlite":
-            return StoreAddress("sqlite", _path(rest, "sqlite"))
+            return StoreAddress("sqlite", _path(_without_query(rest), "sqlite"))
         case "postgresql" | "postgres":
             if not rest.startswith("//"):
                 raise ValueError("the address of a PostgreSQL server begins with postgresql://")
@@ -49,7 +50,8 @@ def open_store(url: str) -> FlowEventStore:
     """Open the store at an address; each kind is imported only when it is asked for.
 
     url: `memory:`, `jsonl:DIR`, `sqlite:PATH`, or `postgresql://…` (also `postgres://…`), which libpq reads. A
-    path may also stand behind `///`, as in `sqlite:///flows.db`; an absolute one then has four slashes.
+    path may also stand behind `///`, as in `sqlite:///flows.db`; an absolute one then has four slashes. A path that
+    begins with `~` is in the home of a user. What follows a `?` in that of a SQLite file is refused.
     Raises ValueError for another address, ImportError for a kind whose library is missing, and what the store
     raises.
     """
@@ -73,6 +75,16 @@ def open_store(url: str) -> FlowEventStore:
             return PostgresEventStore(place)
 
 
+def _without_query(rest: str) -> str:
+    _, mark, query = rest.partition("?")
+    if mark:
+        raise ValueError(
+            f"the address of a sqlite store takes no query, got {'?' + query!r:.60}; make the store in Python: "
+            "SqliteEventStore(path, busy_timeout=...)"
+        )
+    return rest
+
+
 def _path(rest: str, kind: str) -> str:
     path = rest
     if rest.startswith("//"):
@@ -83,4 +95,4 @@ def _path(rest: str, kind: str) -> str:
         path = rest[3:]
     if not path:
         raise ValueError(f"the address of a {kind} store lacks its path; write one of {_FORMS}")
-    return path
+    return os.path.expanduser(path)

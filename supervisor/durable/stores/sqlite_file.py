@@ -38,7 +38,6 @@ _CURES = {
     sqlite3.SQLITE_FULL: "nothing was written; free some space and try again",
     sqlite3.SQLITE_CANTOPEN: "look at the folder, and at the permissions of this user",
     sqlite3.SQLITE_NOTADB: "it was left as it is; give the path of another file",
-    sqlite3.SQLITE_ERROR: "if a table is missing, open the store with migrate=True",
 }
 
 
@@ -268,7 +267,11 @@ class Database:
 
     def _failure(self, error: sqlite3.Error) -> StoreError:
         code = getattr(error, "sqlite_errorcode", None)
-        cure = "" if code is None else _CURES.get(code & 0xFF, "")
+        cure = (
+            _cure(str(error))
+            if code is None or code & 0xFF == sqlite3.SQLITE_ERROR
+            else _CURES.get(code & 0xFF, "")
+        )
         return StoreError(f"the SQLite file {self.path!r}: {error}{cure and '; ' + cure}")
 
     # A fork. SQLite keeps its locks per process and its books about them in memory: a connection that is open
@@ -335,6 +338,18 @@ def _roll_back(writer: sqlite3.Connection) -> None:
         writer.execute("ROLLBACK")
     except sqlite3.Error:
         pass  # it has done so by itself
+
+
+def _cure(text: str) -> str:
+    """Return what helps where SQLite has one code for many things. Stores look at the tables when they are opened."""
+    if text.startswith("no such "):  # table, column or index
+        return "it was there and was taken away or changed by hand; restore the file from a backup"
+    if text.endswith("already exists"):
+        return (
+            "it is not one that was made here, or the record of what was made is gone; give the path of another "
+            "file, or restore this one from a backup"
+        )
+    return ""
 
 
 def _busy(error: BaseException) -> bool:
