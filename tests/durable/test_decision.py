@@ -24,8 +24,7 @@ from supervisor.durable.history import (
     RunFailed as RunFailedEvent,
 )
 from supervisor.durable.retry import RetryPolicy
-from tests.durable.making import cancellation, later, step, wait
-from tests.durable.test_readers_and_builders import folded
+from tests.durable.making import cancellation, folded, later, step, wait
 
 NOW = later(100)
 DEFAULT = RetryPolicy.default()

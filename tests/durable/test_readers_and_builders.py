@@ -20,7 +20,6 @@ from supervisor.durable.command import (
 from supervisor.durable.context import Sight, WorkflowContext
 from supervisor.durable.errors import InvalidTransition, SerializationError
 from supervisor.durable.history import (
-    Envelope,
     FlowEvent,
     SignalWaitCompleted,
     SignalWaitCreated,
@@ -30,23 +29,11 @@ from supervisor.durable.history import (
     StepRetrying,
     WaitCompleted,
 )
-from supervisor.durable.projection import Projection
 from supervisor.durable.retry import RetryPolicy
 from supervisor.durable.straight import StraightContext
-from tests.durable.making import AT, begun, cancellation, later, signal, step, wait
+from tests.durable.making import AT, cancellation, folded, later, names, signal, step, wait
 
 CONTINUES = RetryPolicy.none().continue_workflow_on_failure()
-
-
-def folded(*events: FlowEvent, input: Any = None) -> Projection:
-    projection = Projection("r").keeping_history()
-    for number, event in enumerate([*begun(input=input), *events], 1):
-        projection.fold(Envelope("r", number, f"e{number}", later(number), event))
-    return projection
-
-
-def names(step: object) -> str:
-    return step if isinstance(step, str) else "named"
 
 
 def context(*events: FlowEvent, input: Any = None) -> WorkflowContext:

@@ -33,8 +33,7 @@ from supervisor.durable.history import (
 from supervisor.durable.history import StepFailed as StepFailedEvent
 from supervisor.durable.retry import RetryPolicy
 from supervisor.durable.straight import Suspended, decide_straight
-from tests.durable.making import cancellation, later, signal, wait
-from tests.durable.test_readers_and_builders import folded, names
+from tests.durable.making import cancellation, folded, later, names, signal, wait
 
 DEFAULT = RetryPolicy.default().continue_workflow_on_failure()
 
