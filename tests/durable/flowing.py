@@ -71,7 +71,6 @@ class Tape:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.appends: list[list[str]] = []
-        self.transaction = 0  # appends that are under way
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

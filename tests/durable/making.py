@@ -17,6 +17,7 @@ from supervisor.durable.history import (
     StepStarted,
     WaitCreated,
 )
+from supervisor.durable.projection import Projection
 from supervisor.durable.retry import RetryPolicy
 from supervisor.durable.stores.protocol import FlowEventStore
 
@@ -76,3 +77,16 @@ def begin(
 ) -> list[Envelope]:
     """A new run that is running, and what happens to it then, in one append."""
     return store.append(run_id, 0, [*begun(workflow), *events], at)
+
+
+def folded(*events: FlowEvent, input: Any = None) -> Projection:
+    """A run of a second an event, as far as it has come."""
+    projection = Projection("r").keeping_history()
+    for number, event in enumerate([*begun(input=input), *events], 1):
+        projection.fold(Envelope("r", number, f"e{number}", later(number), event))
+    return projection
+
+
+def names(step: object) -> str:
+    """The name of a step, as a runtime would tell it."""
+    return step if isinstance(step, str) else "named"

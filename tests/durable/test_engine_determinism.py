@@ -127,7 +127,7 @@ def test_a_run_that_changed_is_marked_and_others_go_on(
 
 
 def test_marks_outlive_the_process(
-    make_engine: MakeEngine, steps: Steps, store: Any, home: Any, clock: VirtualClock
+    make_engine: MakeEngine, steps: Steps, store: Any, reopen: Callable[[], Any], clock: VirtualClock
 ) -> None:
     drifting = Drifting(steps)
     engine = make_engine(steps.runtime, store)
@@ -136,7 +136,8 @@ def test_marks_outlive_the_process(
     clock.advance(7.0)
     with pytest.raises(NonDeterministic):
         engine.drive("r")
-    (failure,) = engine.failures()
+    engine.close()
+    (failure,) = make_engine(steps.runtime, reopen()).failures()
     assert (failure.run_id, failure.at) == ("r", at(7.0))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,14 +13,19 @@ import pytest
 from supervisor import Canceled
 from supervisor.durable import (
     FlowEngine,
+    FlowWorker,
     MemoryEventStore,
+    RetryPolicy,
     RunFailed,
+    RunTerminal,
+    SignalConflict,
     StepInvocation,
     StoreError,
 )
+from supervisor.durable.projection import Projection
 from supervisor.kernel.errors import ReentrantCall
 from supervisor.testing import VirtualClock
-from tests.durable.flowing import Steps, on_threads, plain, types
+from tests.durable.flowing import Steps, events, on_threads, plain, pump, types
 
 MakeEngine = Callable[..., FlowEngine]
 
@@ -436,3 +444,132 @@ def test_a_run_that_fails_fails_whoever_waits_for_it_in_a_step(make_engine: Make
     engine = make_engine(steps.runtime)
     engine.start(using(steps, other), run_id="r")
     assert engine.result("r", timeout=0) == "seen"
+
+
+# -- storms ----------------------------------------------------------------------------------------
+
+
+def stormy(clock: Any) -> Steps:
+    """A workflow of all there is: steps that run at once, retries, waits, signals, and a clean-up."""
+    steps = Steps()
+
+    @steps.runtime.step
+    def work(data: Any, invocation: StepInvocation) -> Any:
+        steps.note(invocation)
+        invocation.token.wait(0.3)
+        invocation.token.check()
+        if invocation.attempt < data:
+            raise OSError("again")
+        return data
+
+    @steps.runtime.workflow
+    def storm(ctx: Any) -> Any:
+        try:
+            found = ctx.gather(
+                [ctx.call(f"g{n}", work, n % 3, retry=RetryPolicy.fixed(3, 0.5)) for n in range(4)]
+            )
+            found.append(ctx.wait_signal("w", "go"))
+            ctx.sleep("nap", 1.0)
+            found.append(ctx.step("s", work, 2))
+            found.append(ctx.wait_signal("v", "go"))
+            return found
+        finally:
+            if ctx.cancellation_request is not None:
+                ctx.step("undo", work, 1)
+
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_storm_of_calls_on_one_run_ends_it_once(seed: int) -> None:
+    """Two processes, six threads, calls drawn by the seed; then whatever is left is done."""
+    clock, draw, store = VirtualClock(seed), Random(seed), MemoryEventStore()
+    steps = stormy(clock)
+    with (
+        FlowEngine(steps.runtime, store, clock=clock) as one,
+        FlowEngine(steps.runtime, store, clock=clock, queue=one.queue) as other,
+    ):
+        one.submit("storm", run_id="r")
+        calls: list[Callable[[FlowEngine], Any]] = [
+            lambda engine: engine.drive("r"),
+            lambda engine: engine.start("storm", run_id="r"),
+            lambda engine: engine.resume_scheduled_run("r", clock.now()),
+            lambda engine: engine.signal("r", "go", draw.randrange(3), signal_id=f"s{draw.randrange(4)}"),
+            lambda engine: engine.result("r", timeout=draw.random()),
+            lambda engine: FlowWorker(engine).run_once(),
+            lambda engine: engine.recover(),
+        ]
+        if seed % 4 == 0:
+            calls.append(lambda engine: engine.cancel("r", "storm"))
+        if seed % 8 == 1:
+            calls.append(lambda engine: engine.force_cancel("r"))
+
+        def caller() -> None:
+            for _ in range(12):
+                try:
+                    draw.choice(calls)(draw.choice([one, other]))
+                except (RunTerminal, SignalConflict, TimeoutError, Canceled):
+                    pass
+                clock.sleep(draw.choice([0.0, 0.0, 0.2, 0.7]))
+
+        found = on_threads(clock, [caller] * 6)
+        assert found == [None] * 6, found
+        for number in range(2):
+            if not one.snapshot("r").terminal:
+                one.drive("r")
+                pump(one, clock)
+                if not one.snapshot("r").terminal:
+                    one.signal("r", "go", number, signal_id=f"last-{number}")
+                    pump(one, clock)
+        clock.settle()
+        history = store.read("r")
+        projection = Projection.of("r", history)
+        assert projection.terminal
+        assert one.failures() == []
+        assert [each.sequence for each in history] == list(range(1, len(history) + 1))
+        found_types = types(one)
+        assert found_types.count("run_created") == 1
+        assert found_types.count("run_started") <= 1  # none if it was ended before
+        assert sum(each in ENDS for each in found_types) == 1
+        ended = [each["step_id"] for each in events(one, "step_completed")]
+        assert len(set(ended)) == len(ended)
+
+
+ENDS = ("run_completed", "run_failed", "run_cancelled", "run_retry_exhausted")
+
+
+@pytest.mark.parametrize("round", range(20))
+def test_a_storm_on_the_real_clock_leaves_nothing_undone(round: int) -> None:
+    """Virtual threads switch only where they wait; real ones anywhere, and here as often as can be.
+
+    Nobody serves: when the last call has returned, every signal has been taken.
+    """
+    steps, store = Steps(), MemoryEventStore()
+
+    @steps.runtime.workflow
+    def storm(ctx: Any) -> Any:
+        found = ctx.gather([ctx.call(f"g{n}", steps.echo, n) for n in range(4)])
+        return found + [ctx.wait_signal(f"w{n}", "go") for n in range(16)]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with FlowEngine(steps.runtime, store) as engine:
+
+            def caller(number: int) -> None:
+                engine.start("storm", run_id="r")
+                for each in (2 * number, 2 * number + 1):
+                    engine.signal("r", "go", each, signal_id=str(each))
+
+            threads = [threading.Thread(target=caller, args=(number,)) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            output = engine.result("r", timeout=0)
+            assert output[:4] == [0, 1, 2, 3]
+            assert sorted(output[4:]) == list(range(16))
+            assert len(engine.history("r")) == 2 + 3 * 4 + 3 * 16 + 1
+            assert sorted(steps.ids) == ["g0", "g1", "g2", "g3"]
+    finally:
+        sys.setswitchinterval(before)

@@ -15,6 +15,7 @@ import pytest
 from supervisor.durable import (
     FlowEngine,
     FlowScheduler,
+    MemoryWorkQueue,
     RetryPolicy,
     RunTerminal,
     StepFailed,
@@ -517,3 +518,81 @@ def test_the_clock_may_have_gone_on_while_nobody_drove(path: Path) -> None:
         found = engine.snapshot(RUN)
     assert found.status == "completed"
     assert [found.waits[each].resume_at for each in ("nap", "until", "past")] == [at(5), at(60), at(1)]
+
+
+# -- a fault at any call of store or queue ---------------------------------------------------------
+
+
+def serve_by_hand(engine: FlowEngine, clock: VirtualClock) -> None:
+    """Submit, and do in turn what a scheduler and a worker do, until nothing is left to do."""
+    scheduler = FlowScheduler(engine)
+    engine.submit("flow", {"n": 1}, run_id=RUN)
+    while True:
+        work(engine, clock)
+        due = scheduler.next_scheduled_wakeup()
+        if due is None:
+            return
+        clock.advance(max((due - clock.now()).total_seconds(), 0.0))
+        scheduler.enqueue_due_work(clock.now())
+
+
+class Countdown:
+    """Lets one of all calls of a store and of a queue fail, the n-th."""
+
+    def __init__(self, fails_at: int | None) -> None:
+        self.fails_at = fails_at
+        self.calls = 0
+        self.last = ""
+
+    def __call__(self, method: str, number: int) -> bool:
+        if method == "close":
+            return False
+        self.calls += 1
+        if self.calls == self.fails_at:
+            self.last = method
+        return self.calls == self.fails_at
+
+
+def served_with(world: World, queue: MemoryWorkQueue, count: Countdown, after: bool) -> FlowEngine:
+    store: Any = FaultyStore(world.store, count, after)
+    line: Any = FaultyStore(queue, count, after)
+    return FlowEngine(world.steps.runtime, store, queue=line, clock=world.clock)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("name", ["linear", "retries", "gather", "waits", "exhausted"])
+def test_a_crash_at_any_call_of_store_or_queue_loses_no_run(name: str, after: bool, path: Path) -> None:
+    """Between due work that was found and its task, between the task and its lease, before its ack, ..."""
+    scenario = SCENARIOS[name]
+    plain_world = World(scenario, "memory", path / "plain")
+    count = Countdown(None)
+    with served_with(plain_world, MemoryWorkQueue(clock=plain_world.clock), count, after) as engine:
+        serve_by_hand(engine, plain_world.clock)
+        plain_world.clock.settle()
+    expected, calls = plain_world.end(), count.calls
+    assert (expected.status, expected.result) == (scenario.status, scenario.result)
+    met: set[str] = set()
+    for number in range(1, calls + 1):
+        world = World(scenario, "memory", path / str(number))
+        queue, count = MemoryWorkQueue(clock=world.clock), Countdown(number)
+        with served_with(world, queue, count, after) as engine:
+            try:
+                serve_by_hand(engine, world.clock)
+            except StoreError:
+                pass
+            world.clock.settle()
+        where = f"fault {'after' if after else 'before'} call {number}, {count.last}"
+        met.add(count.last)
+        recorded, before = world.recorded(), len(world.steps.calls)
+        world.clock.advance(30.0)  # the lease of whoever is gone ends
+        with served_with(world, queue, Countdown(None), after) as engine:
+            queue.reclaim_expired()
+            engine.recover()
+            serve_by_hand(engine, world.clock)
+            world.clock.settle()
+        end = world.end()
+        assert (end.status, end.result, end.wakeups) == (expected.status, expected.result, []), where
+        assert sorted(end.events) == sorted(expected.events), where
+        assert not recorded & set(world.steps.calls[before:]), where
+        assert (queue.pending(), queue.seconds_to_next(), queue.dead_letters()) == (0, None, []), where
+    assert met >= {"append", "read", "enqueue", "lease", "ack", "next_scheduled_wakeup"}
