@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from supervisor import GraceExceeded, Supervisor
 from supervisor.testing import EventRecorder, VirtualClock, no_leaked_threads
+
+# Files whose tests look at what one fixture made, which took long. With `pytest -n`, one process runs all of such
+# a file; of other files the tests are spread, each with all of its cases.
+TOGETHER = {"tests/test_docs_blocks.py", "tests/test_examples.py"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, test = nodeid.partition("::")[0], nodeid.partition("[")[0]
+            return file if file in TOGETHER else test
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True)

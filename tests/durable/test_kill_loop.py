@@ -16,28 +16,28 @@ from tests.postgres_server import PostgresServer
 
 @pytest.mark.slow
 def test_killed_workers_lose_nothing_and_do_no_recorded_step_again_on_sqlite(tmp_path: Path) -> None:
-    verdict = KillLoop(Plan(store=f"sqlite:{tmp_path / 'flows.db'}", folder=tmp_path, kills=8, runs=24)).run()
+    verdict = KillLoop(Plan(store=f"sqlite:{tmp_path / 'flows.db'}", folder=tmp_path, kills=6, runs=16)).run()
     assert verdict.problems == [], str(verdict)
-    assert sum(verdict.kills.values()) == 8
-    assert min(verdict.runs.values()) >= 4
+    assert sum(verdict.kills.values()) == 6
+    assert min(verdict.runs.values()) >= 2
 
 
 @pytest.mark.slow
 def test_workers_that_stand_still_for_longer_than_their_leases_harm_no_history(tmp_path: Path) -> None:
-    plan = Plan(store=f"sqlite:{tmp_path / 'flows.db'}", folder=tmp_path, kills=6, runs=24, stalls=1.0)
+    plan = Plan(store=f"sqlite:{tmp_path / 'flows.db'}", folder=tmp_path, kills=4, runs=16, stalls=1.0)
     verdict = KillLoop(plan).run()
     assert verdict.problems == [], str(verdict)
-    assert sum(verdict.kills.values()) == 6
+    assert sum(verdict.kills.values()) == 4
 
 
 @pytest.mark.slow
 def test_killed_workers_lose_nothing_and_do_no_recorded_step_again_on_postgresql(
     tmp_path: Path, pg_dsn: str
 ) -> None:
-    verdict = KillLoop(Plan(store=pg_dsn, folder=tmp_path, kills=8, runs=24)).run()
+    verdict = KillLoop(Plan(store=pg_dsn, folder=tmp_path, kills=6, runs=16)).run()
     assert verdict.problems == [], str(verdict)
-    assert sum(verdict.kills.values()) == 8
-    assert min(verdict.runs.values()) >= 4
+    assert sum(verdict.kills.values()) == 6
+    assert min(verdict.runs.values()) >= 2
 
 
 @pytest.mark.slow
@@ -51,10 +51,10 @@ def test_nor_does_a_postgresql_that_is_started_anew_among_the_kills(
         finally:
             pg_server.start()
 
-    plan = Plan(store=pg_of_our_own, folder=tmp_path, kills=8, runs=24, interlude=restart)
+    plan = Plan(store=pg_of_our_own, folder=tmp_path, kills=6, runs=16, interlude=restart)
     verdict = KillLoop(plan).run()
     assert verdict.problems == [], str(verdict)
-    assert sum(verdict.kills.values()) == 8
+    assert sum(verdict.kills.values()) == 6
 
 
 # The judge is shown what it has to find.

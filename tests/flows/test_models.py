@@ -27,6 +27,7 @@ from supervisor.flows import (
 from supervisor.testing import EventRecorder, VirtualClock
 from tests.bodies import Scripted
 from tests.flows.walking import DOUBLING, S, Walk, failure, one
+from tests.naming import without_address
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -82,7 +83,7 @@ def test_an_endless_poll_ends_with_the_timeout_of_its_task(clock: VirtualClock) 
     assert clock.monotonic() == 10.0
 
 
-@pytest.mark.parametrize("answer", [None, S.DONE, True, 1.0, Ready], ids=repr)
+@pytest.mark.parametrize("answer", [None, S.DONE, True, 1.0, Ready], ids=without_address)
 def test_another_answer_than_ready_or_pending_is_a_type_error(clock: VirtualClock, answer: Any) -> None:
     error = failure(clock, one(poll(lambda res: answer)))
     assert type(error) is TypeError
@@ -105,7 +106,7 @@ async def coroutine(res: Any) -> Ready:
     return Ready(S.DONE)
 
 
-@pytest.mark.parametrize("fn", [None, 1, "fn", coroutine, lambda a, b, c: None], ids=repr)
+@pytest.mark.parametrize("fn", [None, 1, "fn", coroutine, lambda a, b, c: None], ids=without_address)
 def test_what_can_not_be_polled_is_refused_when_the_task_is_made(fn: Any) -> None:
     with pytest.raises(ConfigurationError, match="poll"):
         poll(fn)
@@ -173,7 +174,7 @@ def test_a_timer_ends_with_the_timeout_of_its_task(clock: VirtualClock) -> None:
 @pytest.mark.parametrize(
     "wait",
     [-1, float("nan"), float("inf"), True, "60", None, datetime(2000, 1, 1), timedelta(seconds=-1)],
-    ids=repr,
+    ids=without_address,
 )
 def test_a_wait_that_can_not_be_right_is_refused_when_the_timer_is_made(wait: Any) -> None:
     with pytest.raises(ConfigurationError, match="timer"):
@@ -348,7 +349,7 @@ async def later(item: Any) -> None:
         {"concurrency": 0}, {"concurrency": -1}, {"concurrency": 1.5}, {"concurrency": True},
         {"max_retries": -1}, {"max_retries": True}, {"max_retries": None},
     ],
-    ids=str,
+    ids=without_address,
 )  # fmt: skip
 def test_settings_of_a_batch_that_can_not_be_right_are_refused_when_it_is_made(
     settings: dict[str, Any],

@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.flows import ConfigurationError, FlowError, JoinConfig, JoinStrategy, Resources, Workflow
 from tests.flows.walking import S, one
+from tests.naming import without_address
 
 ALL = JoinConfig(JoinStrategy.ALL, S.DONE)
 NAN, INF = float("nan"), float("inf")
@@ -195,7 +196,7 @@ REGISTRATIONS: dict[str, Callable[[Any], object]] = {
     "task",
     [None, 1, "fetch", object(), [nothing], coroutine, generator, async_generator, AsyncRun(), AsyncCall(),
      AsyncRun().run, lambda a, b, c: None],
-    ids=repr,
+    ids=without_address,
 )  # fmt: skip
 def test_what_can_not_be_a_task_is_refused_at_registration(how: str, task: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -225,7 +226,7 @@ def test_too_many_required_arguments_are_refused_with_what_is_taken() -> None:
         {"compensate": 1}, {"compensate": coroutine}, {"compensate": lambda a, b, c: None},
         {"next_states": "DONE"}, {"next_states": 5},
     ],
-    ids=str,
+    ids=without_address,
 )  # fmt: skip
 def test_settings_that_can_not_be_right_are_refused_with_their_name(settings: dict[str, Any]) -> None:
     (name,) = settings
@@ -242,7 +243,7 @@ def test_settings_that_mean_none_are_taken(settings: dict[str, Any]) -> None:
     assert one(lambda: S.DONE, **settings).run(S.A) is S.DONE
 
 
-@pytest.mark.parametrize("tasks", [nothing, None, 5, "ab"], ids=repr)
+@pytest.mark.parametrize("tasks", [nothing, None, 5, "ab"], ids=without_address)
 def test_the_tasks_of_a_split_are_a_list(tasks: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"split of S\.A: tasks"):
         Workflow().register_split(S.A, tasks, ALL)
@@ -261,7 +262,7 @@ def test_the_join_of_a_split_is_a_join_config(join: Any) -> None:
         Workflow().register_split(S.A, [nothing], join)
 
 
-@pytest.mark.parametrize("state", [[], {}, set(), None], ids=repr)
+@pytest.mark.parametrize("state", [[], {}, set(), None], ids=without_address)
 def test_a_state_is_hashable_and_not_none(state: Any) -> None:
     for call in (
         lambda: Workflow().register(state, lambda: S.DONE),

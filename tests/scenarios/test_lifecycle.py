@@ -27,6 +27,7 @@ from supervisor import (
     Timeout,
 )
 from supervisor.testing import EventRecorder, VirtualClock
+from tests.naming import without_address
 
 MINUTE = BackoffPolicy.constant(60.0)
 
@@ -278,7 +279,7 @@ def raises(error: BaseException) -> Callable[[], None]:
         (leaves_with(SystemExit(1)), OutcomeKind.PANICKED, ""),
         (leaves_with(Canceled()), OutcomeKind.PANICKED, ""),
     ],
-    ids=str,
+    ids=without_address,
 )
 def test_every_end_is_told_once_with_its_reason_and_gives_an_outcome(
     supervisor: Supervisor,
@@ -299,7 +300,9 @@ def test_every_end_is_told_once_with_its_reason_and_gives_an_outcome(
         assert outcome.traceback is not None
 
 
-@pytest.mark.parametrize("body", [5, None, "t", lambda *, missing: missing, lambda a, b: (a, b)], ids=repr)
+@pytest.mark.parametrize(
+    "body", [5, None, "t", lambda *, missing: missing, lambda a, b: (a, b)], ids=without_address
+)
 def test_what_could_never_be_called_is_refused_before_it_is_a_task(body: Any) -> None:
     with pytest.raises(TypeError, match="task 't'"):
         TaskSpec.once("t", body)
