@@ -120,7 +120,10 @@ class WorkflowContext:
 
     @property
     def logical_time(self) -> datetime:
-        """The time of history, UTC: the same whenever the decision is made again."""
+        """The time of the latest event, UTC: the same whenever the decision is made again, later when more came.
+
+        In straight-line code: when the latest result was recorded that was seen up to here, at every replay.
+        """
         found = self._sight.look().updated_at
         assert found is not None
         return found
