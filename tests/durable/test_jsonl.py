@@ -740,8 +740,10 @@ def test_a_failure_may_be_told_in_text_that_utf_8_can_not_hold(opened: Open) -> 
 
 PROGRAM = """
 from datetime import UTC, datetime
+from supervisor.durable.engine import FlowEngine
 from supervisor.durable.errors import StoreError
 from supervisor.durable.history import RunCompleted, RunCreated, RunStarted, SignalReceived, WaitCreated
+from supervisor.durable.runtime import FlowRuntime
 from supervisor.durable.stores.index import WakeupIndex
 from supervisor.durable.stores.jsonl import JsonlEventStore
 
@@ -769,7 +771,7 @@ store = JsonlEventStore(sys.argv[1])
 """
 
 
-def test_a_second_process_is_kept_from_writing_until_the_first_is_done(opened: Open, directory: Path) -> None:
+def test_a_second_process_is_kept_from_writing_and_serving_until_the_first_is_done(opened: Open, directory: Path) -> None:
     store = opened()
     begin(store, "r")
     assert (directory / "writer.lock").read_text() == str(os.getpid())
@@ -780,6 +782,7 @@ say(len(store.read("r")))
 say(refused(lambda: store.append("r", 2, [sent("s")], AT)))
 say(refused(lambda: store.append("new", 0, begun(), AT)))
 say(refused(lambda: store.mark_failure("r", "why", AT)))
+say(refused(lambda: FlowEngine(FlowRuntime(), store).serve()))
 say(store.list_run_ids())
 told()
 say(len(store.append("r", 3, [sent("s")], AT)))
@@ -792,7 +795,7 @@ told()
             f"process {os.getpid()} writes to {directory}, and only one may; end that one, or use a "
             "SqliteEventStore where several processes write"
         )
-        for _ in range(3):
+        for _ in range(4):
             child.expect(refusal)
         child.expect("['r']")
         store.append("r", 2, [signal("x")], AT)

@@ -72,7 +72,8 @@ class JsonlEventStore:
     directory: made, with its parents, if it is not there; files of other kinds in it are left alone.  fsync: an
     append returns once the disk has it; without, once the operating system has it.
 
-    The first append takes the right to write to the directory, until `close`: `StoreError` in any other process.
+    The first append, or the first use of the work queue, takes the right to write to the directory, until `close`:
+    `StoreError` in any other process.
     A forked child has to take it for itself. Raises StoreError if the directory can't be made.
     """
 
@@ -153,7 +154,10 @@ class JsonlEventStore:
         return self._open_files().failures()
 
     def work_queue(self, clock: Clock) -> MemoryWorkQueue:
-        """See `RunDirectory.work_queue`: in memory, and one for all stores of this process on the directory."""
+        """See `RunDirectory.work_queue`: in memory, and one for all stores of this process on the directory.
+
+        Raises StoreError if another process writes to the directory.
+        """
         return self._open_files().work_queue(clock)
 
     def _open_files(self) -> RunFiles:

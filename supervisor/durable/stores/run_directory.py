@@ -349,11 +349,12 @@ class RunFiles:
             return list(self._failures.load().values())
 
     def work_queue(self, clock: Clock) -> MemoryWorkQueue:
-        """Return the queue, made at the first call."""
+        """Return the queue, made at the first call. Only who may write has use for it: takes the right."""
         from supervisor.durable.queues.memory import MemoryWorkQueue
 
         with self._lock:
             self._check_open()
+            self._take_the_right()
             if self._queue is None:
                 self._queue = MemoryWorkQueue(clock=clock)
             return self._queue
