@@ -32,7 +32,7 @@ def test_a_sqlite_file_is_made_and_then_there_is_nothing_to_do(capsys: pytest.Ca
     migrate = ["db", "migrate", "--store", "sqlite:new/flows.db"]
     assert main(migrate) == 0
     assert capsys.readouterr().out == (
-        "sqlite:new/flows.db: applied 4 migrations: events, failures, wakeups, queue\n"
+        "sqlite:new/flows.db: applied 5 migrations: events, failures, wakeups, queue, tests-not-lists\n"
     )
     SqliteEventStore("new/flows.db", migrate=False).close()
     assert main(migrate) == 0
@@ -43,20 +43,21 @@ def test_the_status_names_each_migration(capsys: pytest.CaptureFixture[str]) -> 
     SqliteEventStore("flows.db").close()
     assert main(["db", "status", "--store", "sqlite:flows.db"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "#  MIGRATION     APPLIED"
+    assert lines[0].split() == ["#", "MIGRATION", "APPLIED"]
     assert [line.split()[:2] for line in lines[1:]] == [
         ["1", "events"],
         ["2", "failures"],
         ["3", "wakeups"],
         ["4", "queue"],
+        ["5", "tests-not-lists"],
     ]
     with closing(sqlite3.connect("flows.db")) as database, database:
-        database.execute("DELETE FROM supervisor_migrations WHERE n = 4")
+        database.execute("DELETE FROM supervisor_migrations WHERE n = 5")
     assert main(["db", "status", "--store", "sqlite:flows.db"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "4  queue         not yet"
+    assert capsys.readouterr().out.splitlines()[-1] == "5  tests-not-lists  not yet"
     assert main(["db", "status", "--json", "--store", "sqlite:flows.db"]) == 1
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert documents[-1] == {"n": 4, "name": "queue", "applied_at": None}
+    assert documents[-1] == {"n": 5, "name": "tests-not-lists", "applied_at": None}
 
 
 def test_the_sql_makes_the_same_tables_and_touches_no_database(

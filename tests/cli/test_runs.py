@@ -531,7 +531,7 @@ def test_a_database_without_our_tables_is_told_what_to_do(place: Place, call: Ru
         database.execute("CREATE TABLE orders (id)")
     (line,) = call("list", "--store", "sqlite:other.db", code=2)
     assert line.endswith(
-        "other.db' lacks the migrations 'events', 'failures', 'wakeups', 'queue'; apply them with: db migrate"
+        "other.db' lacks the migrations 'events', 'failures', 'wakeups', 'queue', 'tests-not-lists'; apply them with: db migrate"
     )
 
 

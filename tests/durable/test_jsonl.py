@@ -771,7 +771,9 @@ store = JsonlEventStore(sys.argv[1])
 """
 
 
-def test_a_second_process_is_kept_from_writing_and_serving_until_the_first_is_done(opened: Open, directory: Path) -> None:
+def test_a_second_process_is_kept_from_writing_and_serving_until_the_first_is_done(
+    opened: Open, directory: Path
+) -> None:
     store = opened()
     begin(store, "r")
     assert (directory / "writer.lock").read_text() == str(os.getpid())

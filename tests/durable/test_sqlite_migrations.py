@@ -34,7 +34,7 @@ from supervisor.durable.stores.sqlite_file import open_database
 from tests.durable.making import AT, begin, cancellation, later, step, wait
 from tests.programs import ROOT
 
-NAMES = ["events", "failures", "wakeups", "queue"]
+NAMES = ["events", "failures", "wakeups", "queue", "tests-not-lists"]
 TWICE = RetryPolicy.fixed(3, 5.0)
 ATONCE = RetryPolicy.fixed(3, 0.0)
 
@@ -121,6 +121,7 @@ CHECKSUMS = {
     "failures": "f7461d52d6a47e3c",
     "wakeups": "d6fc4b74ea1e504a",
     "queue": "cc1a56825ebd1095",
+    "tests-not-lists": "4974495962394247",
 }
 
 
@@ -158,12 +159,12 @@ def test_a_list_with_a_hole_is_refused() -> None:
 def test_a_newer_file_is_refused_and_left_as_it_is(path: Path) -> None:
     SqliteEventStore(path).close()
     run_sql(
-        path, "INSERT INTO supervisor_migrations VALUES (5, 'later', 'abc', '2030-01-01T00:00:00.000000Z')"
+        path, "INSERT INTO supervisor_migrations VALUES (6, 'later', 'abc', '2030-01-01T00:00:00.000000Z')"
     )
     before = path.read_bytes()
     for kind in (SqliteEventStore, SqliteWorkQueue):
         with pytest.raises(
-            StoreError, match=r"newer version .* migration 5 'later', and this version knows 4; update"
+            StoreError, match=r"newer version .* migration 6 'later', and this version knows 5; update"
         ):
             kind(path)
     assert path.read_bytes() == before
@@ -186,7 +187,8 @@ def test_without_leave_to_migrate_nothing_is_made(path: Path, monkeypatch: pytes
         older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:2])
         SqliteEventStore(path).close()
     with pytest.raises(
-        StoreError, match="lacks the migrations 'wakeups', 'queue'; open it once with migrate=True"
+        StoreError,
+        match="lacks the migrations 'wakeups', 'queue', 'tests-not-lists'; open it once with migrate=True",
     ):
         SqliteEventStore(path, migrate=False)
     SqliteEventStore(path).close()

@@ -62,9 +62,8 @@ _FAILURES = Migration(
 )
 
 # A run that ends has nothing due any more; one that is asked to end neither, but may wait again while it cleans up.
-_NOTHING_DUE = (
-    "'run_completed', 'run_failed', 'run_retry_exhausted', 'run_cancelled', 'run_cancellation_requested'"
-)
+_ENDS = "run_completed", "run_failed", "run_retry_exhausted", "run_cancelled", "run_cancellation_requested"
+_NOTHING_DUE = ", ".join(f"'{each}'" for each in _ENDS)
 # A step that is started, or given up, does not wait for its next attempt.
 _NOT_DELAYED = "'step_started', 'step_cancelled'"
 
@@ -158,7 +157,21 @@ _QUEUE = Migration(
     ),
 )
 
-MIGRATIONS = (_EVENTS, _FAILURES, _WAKEUPS, _QUEUE)
+# For `IN` with more than two names SQLite builds a table at each row that is inserted, a fifth of what the row costs;
+# a chain of tests is for nothing.
+_TESTS = Migration(
+    "tests-not-lists",
+    (
+        "DROP TRIGGER flow_nothing_due",
+        f"""CREATE TRIGGER flow_nothing_due AFTER INSERT ON flow_events
+        WHEN {" OR ".join(f"NEW.type = '{each}'" for each in _ENDS)}
+        BEGIN
+            DELETE FROM flow_wakeups WHERE run_id = NEW.run_id;
+        END""",
+    ),
+)
+
+MIGRATIONS = (_EVENTS, _FAILURES, _WAKEUPS, _QUEUE, _TESTS)
 
 
 def migrate(database: Database) -> list[str]:
