@@ -122,7 +122,7 @@ class Runs:
         def work() -> None:
             value = None if payload is None else _value(payload)
             where = address(self._url)
-            chosen = signal_id or uuid4().hex
+            chosen = uuid4().hex if signal_id is None else signal_id
             with opened(where) as engine:
                 engine.signal(run_id, name, value, chosen)
                 run = engine.snapshot(run_id)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 from uuid import NAMESPACE_OID, uuid5
 
 from supervisor.durable.command import (
@@ -32,14 +33,20 @@ StepReference = Callable[..., Any] | str
 """A registered step function, or the name of one."""
 
 _ID_LIMIT = 500  # characters
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # and halves of characters
 
 
 def checked_id(value: object, field: str) -> str:
-    """Return an id or a name: text that is not blank, can be printed, and is not endless."""
+    """Return an id or a name: one line of text that is not blank and not endless."""
     found = text(value, field)
-    if len(found) > _ID_LIMIT or not found.isprintable() or found.isspace():
+    if (
+        len(found) > _ID_LIMIT
+        or found.isspace()
+        or not (found.isprintable() or _CONTROL.search(found) is None)
+    ):
         raise ValueError(
-            f"{field} must be text of 1 to {_ID_LIMIT} characters that can be printed, got {shown(value)}"
+            f"{field} must be text of 1 to {_ID_LIMIT} characters, not blank and without control characters, got "
+            f"{shown(value)}"
         )
     return found
 
@@ -193,12 +200,7 @@ class WorkflowContext:
 
     def schedule_steps(self, steps: Iterable[Command]) -> Command:
         """Ask for several steps at once, each made by `schedule_step` or `schedule_step_with_retry`."""
-        found: list[ScheduleStep] = []
-        for each in steps:
-            if not isinstance(each, ScheduleStep):
-                raise TypeError(f"schedule_steps takes what schedule_step returns, got {shown(each)}")
-            found.append(each)
-        return batch(found)
+        return batch(list_of_steps(steps, "schedule_steps", "schedule_step"))
 
     def wait_until(self, wait_id: str, when: datetime) -> Any:
         """Wait for an instant, an aware datetime; one in the past suspends, too.
@@ -253,7 +255,10 @@ class WorkflowContext:
         self._only_straight("gather", "schedule_steps")
 
     def sleep(self, wait_id: str, seconds: float | timedelta) -> None:
-        """Wait `seconds` from the logical time on. The instant is taken once and remembered."""
+        """Wait `seconds` from now on: the clock of the engine, or the `now` of a drive that is later.
+
+        The instant is taken when the sleep is first asked for, and remembered.
+        """
         self._only_straight("sleep", "wait_until")
 
     def wait_signal(self, wait_id: str, name: str) -> Any:
@@ -264,6 +269,18 @@ class WorkflowContext:
         raise InvalidTransition(
             f"ctx.{call} belongs to straight-line workflows; a decider returns ctx.{instead}(...)"
         )
+
+
+def list_of_steps(steps: object, taker: str, maker: str) -> list[ScheduleStep]:
+    """Return what was given to `taker` as a list of what `maker` returns. Raises TypeError for anything else."""
+    if not isinstance(steps, Iterable):
+        raise TypeError(f"{taker} takes a list of what {maker} returns, got {shown(steps)}")
+    found: list[ScheduleStep] = []
+    for each in cast("Iterable[object]", steps):
+        if not isinstance(each, ScheduleStep):
+            raise TypeError(f"{taker} takes a list of what {maker} returns, got {shown(each)} in it")
+        found.append(each)
+    return found
 
 
 def batch(steps: list[ScheduleStep]) -> ScheduleSteps:

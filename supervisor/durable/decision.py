@@ -103,7 +103,7 @@ def _schedule(projection: Projection, steps: tuple[ScheduleStep, ...], now: date
         if step is None:
             # refused here, before anything is written or called
             if asked.retry.longest_ms:
-                shifted(max(at, now), asked.retry.longest_ms)
+                shifted(max(at, now), asked.retry.longest_ms, f"step {asked.step_id!r}")
             made = StepCreated(asked.step_id, asked.step_name, asked.input, asked.retry)
             check_size(made, asked.input, f"the input of step {asked.step_id!r}")
             created.append(made)
@@ -202,7 +202,9 @@ def outcome_event(
     if attempt >= step.retry.max_attempts:
         return StepFailed(step_id, attempt, outcome.error)
     delay = step.retry.delay_in_ms(projection.run_id, step_id, attempt)
-    return StepRetrying(step_id, attempt, outcome.error, shifted(anchor, delay) if delay else None)
+    return StepRetrying(
+        step_id, attempt, outcome.error, shifted(anchor, delay, f"step {step_id!r}") if delay else None
+    )
 
 
 def _runs(step: Step | None, attempt: int) -> bool:

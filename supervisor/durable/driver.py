@@ -180,13 +180,13 @@ class Drive:
     def _ask(self, projection: Projection) -> Plan:
         """Ask the workflow what follows; on any error, what was done is kept."""
         try:
-            workflow = self._workflow()
+            workflow, at = self._workflow(), self._time()
             mark = deciding.set(projection.run_id)
             try:
-                command = workflow.decide(projection, self._host.runtime.step_name)
+                anchor = at if self._now is None else max(at, self._now)
+                command = workflow.decide(projection, self._host.runtime.step_name, anchor)
             finally:
                 deciding.reset(mark)
-            at = self._time()
             plan = decide(projection, command, self._now or at, at)
             for step_id, _ in plan.run:
                 self._registered(step_id, command)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from supervisor.durable.engine import FlowEngine
 from supervisor.durable.errors import QueueFull, StoreError
 from supervisor.durable.lifecycle import StoreFailed
-from supervisor.durable.queues.protocol import WorkQueue
+from supervisor.durable.queues.protocol import WorkQueue, checked_queue
 from supervisor.durable.stopping import Stop
 from supervisor.durable.stores.protocol import DUE_LIMIT
 from supervisor.durable.worker import STORE_BACKOFF
@@ -41,7 +41,7 @@ class FlowScheduler:
         if not isinstance(engine, FlowEngine):
             raise TypeError(f"engine must be a FlowEngine, got {shown(engine)}")
         self._engine = engine
-        self._queue: WorkQueue = engine.queue if queue is None else queue
+        self._queue: WorkQueue = engine.queue if queue is None else checked_queue(queue)
 
     def enqueue_due_work(self, now: datetime) -> SchedulerTick:
         """Queue every run of which something is due at `now`: one scan of the store, at most 1000 wakeups.

@@ -33,7 +33,7 @@ from supervisor.durable.history import (
 from supervisor.durable.observers import Observers
 from supervisor.durable.payload import Json, brief, normal, same
 from supervisor.durable.projection import Projection
-from supervisor.durable.queues.protocol import WorkQueue
+from supervisor.durable.queues.protocol import WorkQueue, checked_queue
 from supervisor.durable.runtime import FlowRuntime, RegisteredWorkflow, current_step
 from supervisor.durable.seats import Seat
 from supervisor.durable.snapshot import RunSnapshot, RunStatus
@@ -93,8 +93,6 @@ class FlowEngine(Control):
             raise TypeError(
                 f"clock must be a Clock, such as supervisor.testing.VirtualClock, got {shown(clock)}"
             )
-        if queue is not None and not callable(getattr(queue, "lease", None)):
-            raise TypeError(f"queue must be a WorkQueue such as MemoryWorkQueue(), got {shown(queue)}")
         super().__init__(
             MemoryEventStore() if store is None else store, SYSTEM_CLOCK if clock is None else clock
         )
@@ -107,7 +105,7 @@ class FlowEngine(Control):
         self._observers = Observers(self.clock, subscribers)
         self._lock = self.clock.lock()  # guards the fields below
         self._kept: OrderedDict[str, Projection] = OrderedDict()
-        self._queue = queue
+        self._queue = None if queue is None else checked_queue(queue)
         self._catch_up: dict[str, datetime] = {}
         self._serving: list[Serving] = []
 

@@ -19,7 +19,7 @@ from supervisor.kernel.arguments import count, instant, patience
 from supervisor.kernel.clock import Clock
 from supervisor.kernel.errors import Canceled, ReentrantCall
 from supervisor.kernel.log import library_logger
-from supervisor.kernel.text import error_text
+from supervisor.kernel.text import error_text, shown
 
 __all__ = ["Inspection"]
 
@@ -88,10 +88,12 @@ class Inspection:
     ) -> list[RunSnapshot]:
         """Return runs by id, or by age with the newest first.
 
-        status, workflow: only those.  limit: at most so many; None for all. A run whose history can't be read is
+        status: only those in it.  workflow: only those of the workflow of this name.  limit: at most so many; None for all. A run whose history can't be read is
         left out, logged, and marked, so that `failures` tells of it.
         """
-        wanted = None if status is None else (RunStatus(status),)
+        wanted = None if status is None else (_status(status),)
+        if workflow is not None and not isinstance(workflow, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"workflow must be the name of one, got {shown(workflow)}")
         most = None if limit is None else count(limit, "limit", 1)
         damaged: dict[str, str] = {}
         while True:
@@ -147,6 +149,13 @@ class Inspection:
     def read(self, run_id: str) -> Projection:
         """Return the history of a run, for reading only. Raises RunNotFound."""
         return Projection.of(run_id, self.store.read(check_run_id(run_id)))
+
+
+def _status(given: str) -> RunStatus:
+    try:
+        return RunStatus(given)
+    except ValueError:
+        raise ValueError(f"status must be one of {', '.join(RunStatus)}, got {shown(given)}") from None
 
 
 def _result(projection: Projection) -> Json:

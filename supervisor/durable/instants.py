@@ -30,8 +30,8 @@ def read_instant(text: object) -> datetime:
         raise ValueError(f"an instant must be in the years 1 to 9999 of UTC, got {shown(text)}") from None
 
 
-def shifted(instant: datetime, milliseconds: int) -> datetime:
-    """Return the instant so many milliseconds later.
+def shifted(instant: datetime, milliseconds: int, whose: str) -> datetime:
+    """Return the instant so many milliseconds later.  whose: the delay is, for the error.
 
     Raises InvalidTransition if no UTC datetime can hold it.
     """
@@ -39,5 +39,5 @@ def shifted(instant: datetime, milliseconds: int) -> datetime:
         return instant + timedelta(milliseconds=milliseconds)
     except OverflowError:
         raise InvalidTransition(
-            f"a delay of {milliseconds} ms can't be represented as a UTC instant; choose a shorter one"
+            f"{whose} has a delay of {milliseconds} ms, which can't be represented as a UTC instant; choose a shorter one"
         ) from None

@@ -305,7 +305,7 @@ class Projection:
             raise self._refusal(event.type, "step_id and step_name must not be blank")
         self._must_run(event)
         if event.retry.longest_ms:
-            shifted(at, event.retry.longest_ms)
+            shifted(at, event.retry.longest_ms, f"step {event.step_id!r}")
         step = self.steps[event.step_id] = Step(event, at)
         self._startable[step.step_id] = step
 

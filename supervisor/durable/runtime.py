@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
 from supervisor.durable.command import Command
@@ -55,7 +55,8 @@ deciding: ContextVar[str | None] = ContextVar("supervisor.durable.deciding", def
 
 def check_outside(run_id: str) -> None:
     """Raise ReentrantCall if the workflow of this run is being asked on this thread."""
-    if deciding.get() == run_id:
+    asked = deciding.get()
+    if asked is not None and asked == run_id:
         raise ReentrantCall(
             f"the workflow of run {run_id!r} called the engine about its own run; a workflow only returns or "
             "raises, and leaves what touches the world to steps"
@@ -106,13 +107,13 @@ class RegisteredWorkflow:
         most, forms = (2, "(ctx) or (ctx, input)") if straight else (1, "(ctx)")
         self._arguments = _arguments(function, f"workflow {name!r}", 1, most, forms)
 
-    def decide(self, projection: Projection, names: Callable[[object], str]) -> Command:
-        """Ask for the next command. On the thread that drives.
+    def decide(self, projection: Projection, names: Callable[[object], str], anchor: datetime) -> Command:
+        """Ask for the next command. On the thread that drives.  anchor: see `decide_straight`.
 
         A decider's exceptions pass. Raises InvalidTransition if it returns something else than a command.
         """
         if self.straight:
-            return decide_straight(self.function, self._arguments, projection, names)
+            return decide_straight(self.function, self._arguments, projection, names, anchor)
         sight = Sight(projection)
         try:
             command = self.function(WorkflowContext(sight, names))
@@ -264,7 +265,8 @@ class FlowRuntime:
         label = self._by_function.get(_key(step))
         if label is None:
             raise UnknownStep(
-                f"{callable_name(step)} is not registered as a step; decorate it with @runtime.step"
+                f"{callable_name(step) if callable(step) else shown(step)} is not registered as a step of this runtime; "
+                "decorate it with @runtime.step of the FlowRuntime that the engine has, or give the name of a step"
             )
         return label
 

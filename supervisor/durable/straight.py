@@ -21,7 +21,15 @@ from supervisor.durable.command import (
     WaitForSignal,
     WaitUntil,
 )
-from supervisor.durable.context import Sight, StepReference, WorkflowContext, batch, checked_id, scheduled
+from supervisor.durable.context import (
+    Sight,
+    StepReference,
+    WorkflowContext,
+    batch,
+    checked_id,
+    list_of_steps,
+    scheduled,
+)
 from supervisor.durable.errors import InvalidTransition, NonDeterministic, StepFailed
 from supervisor.durable.history import RunCompleted, StepCreated, check_size
 from supervisor.durable.identity import check_same_step, check_same_wait
@@ -33,7 +41,7 @@ from supervisor.durable.snapshot import StepStatus, WaitStatus
 from supervisor.kernel.arguments import instant
 from supervisor.kernel.arguments import seconds as read_seconds
 from supervisor.kernel.errors import Canceled
-from supervisor.kernel.text import error_text, shown
+from supervisor.kernel.text import error_text
 
 __all__ = ["StraightContext", "Suspended", "decide_straight"]
 
@@ -59,9 +67,9 @@ class Suspended(BaseException):
 class StraightContext(WorkflowContext):
     """The context of a straight-line workflow."""
 
-    __slots__ = ("_canceled", "_look", "_naming", "_now", "fault", "pending")
+    __slots__ = ("_anchor", "_canceled", "_look", "_naming", "_now", "_slept", "fault", "pending")
 
-    def __init__(self, sight: Sight, names: Callable[[object], str]) -> None:
+    def __init__(self, sight: Sight, names: Callable[[object], str], anchor: datetime) -> None:
         super().__init__(sight, names)
         projection = sight.look()
         self._look = sight.look
@@ -69,6 +77,8 @@ class StraightContext(WorkflowContext):
         self.pending: Suspended | None = None  # raised, and so to be raised again
         self.fault: NonDeterministic | InvalidTransition | None = None  # history and code disagree
         self._canceled = False  # the cancellation was raised
+        self._anchor = anchor
+        self._slept: set[str] = set()  # ids of sleeps that are over
         self._now = projection.started_at or projection.created_at
 
     @property
@@ -98,11 +108,7 @@ class StraightContext(WorkflowContext):
 
     def gather(self, calls: Iterable[Command]) -> list[Any]:
         self._go_on()
-        steps: list[ScheduleStep] = []
-        for each in calls:
-            if not isinstance(each, ScheduleStep):
-                raise TypeError(f"gather takes what ctx.call returns, got {shown(each)}")
-            steps.append(each)
+        steps = list_of_steps(calls, "gather", "ctx.call")
         if not steps:
             return []
         try:
@@ -124,9 +130,17 @@ class StraightContext(WorkflowContext):
         wait = self._look().waits.get(checked_id(wait_id, "wait_id"))
         if wait is not None and wait.resume_at is not None:
             self._wait(WaitUntil(wait_id, wait.resume_at))
+            if wait_id in self._slept:
+                raise self._fault(
+                    InvalidTransition(
+                        f"run {self.run_id!r} sleeps under the id {wait_id!r} for the second time, which is no sleep at "
+                        "all; give each an id of its own, in a loop one with a number"
+                    )
+                )
+            self._slept.add(wait_id)
             return
         try:
-            when = self.logical_time + timedelta(seconds=span)
+            when = self._anchor + timedelta(seconds=span)
         except OverflowError:
             raise ValueError(f"seconds must lead to an instant before the year 10000, got {span!r}") from None
         self._wait(WaitUntil(wait_id, when))
@@ -273,15 +287,19 @@ class StraightContext(WorkflowContext):
 
 
 def decide_straight(
-    function: Callable[..., object], arguments: int, projection: Projection, names: Callable[[object], str]
+    function: Callable[..., object],
+    arguments: int,
+    projection: Projection,
+    names: Callable[[object], str],
+    anchor: datetime,
 ) -> Command:
     """Run a straight-line workflow from the top and return what it asks for.
 
-    arguments: 1 for (ctx), 2 for (ctx, input). What the function raises fails the run; KeyboardInterrupt and
-    SystemExit pass. Raises InvalidTransition or NonDeterministic when history and code disagree.
+    arguments: 1 for (ctx), 2 for (ctx, input).  anchor: the instant that new sleeps are counted from. What the
+    function raises fails the run; KeyboardInterrupt and SystemExit pass. Raises InvalidTransition or NonDeterministic when history and code disagree.
     """
     sight = Sight(projection)
-    ctx = StraightContext(sight, names)
+    ctx = StraightContext(sight, names, anchor)
     failure: BaseException | None = None
     output: object = None
     try:

@@ -17,7 +17,13 @@ from supervisor.durable.errors import (
 )
 from supervisor.durable.heart import Heart, Held
 from supervisor.durable.lifecycle import RunUnserved, StoreFailed
-from supervisor.durable.queues.protocol import MAX_DELIVERIES, Lease, WorkQueue, redelivery_delay
+from supervisor.durable.queues.protocol import (
+    MAX_DELIVERIES,
+    Lease,
+    WorkQueue,
+    checked_queue,
+    redelivery_delay,
+)
 from supervisor.durable.snapshot import RunStatus
 from supervisor.durable.stopping import Stop
 from supervisor.kernel.arguments import count, seconds
@@ -67,7 +73,7 @@ class FlowWorker:
         if self.lease_seconds <= 0.0:
             raise ValueError(f"lease_seconds must be > 0, got {shown(lease_seconds)}")
         self._engine = engine
-        self._queue: WorkQueue = engine.queue if queue is None else queue
+        self._queue: WorkQueue = engine.queue if queue is None else checked_queue(queue)
         self._heart = Heart(engine.clock, self._queue, self.lease_seconds, engine.notice_cancellation)
         self._clock = engine.clock
         self._left_a_run_at = float("-inf")  # monotonic seconds; all threads of a worker know the same

@@ -330,6 +330,9 @@ def test_a_signal_that_nobody_waits_for_is_kept(place: Place, call: Run) -> None
     assert call("signal", "order-7", "later", "--id", "s1", "--payload", "2", code=1) == [
         "error: run 'order-7' got signal 's1' before, with another name or payload"
     ]
+    assert call("signal", "order-7", "later", "--id", "", code=2) == [
+        "error: signal_id must not be empty, got ''"
+    ]
 
 
 def test_a_signal_that_was_sent_before_to_a_run_that_has_ended_since_is_told(place: Place, call: Run) -> None:

@@ -394,7 +394,7 @@ def test_what_gather_gets_must_come_from_call(make_engine: MakeEngine, steps: St
 
     engine = make_engine(steps.runtime)
     engine.start(flow, run_id="r")
-    assert "gather takes what ctx.call returns, got 1" in str(engine.snapshot("r").error)
+    assert "gather takes a list of what ctx.call returns, got 1 in it" in str(engine.snapshot("r").error)
 
 
 def test_call_only_describes(make_engine: MakeEngine, steps: Steps) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor import Canceled, ReentrantCall
-from supervisor.durable import FlowEngine, RunFailed, RunNotFound, StepInvocation, StoreError
+from supervisor.durable import FlowEngine, InvalidRunId, RunFailed, RunNotFound, StepInvocation, StoreError
 from supervisor.testing import VirtualClock
 from tests.durable.flowing import Steps, on_threads
 
@@ -276,3 +276,24 @@ def test_a_cancelled_child_fails_the_step_that_waits_for_it_and_does_not_cancel_
     engine.start(flow, run_id="r")
     assert engine.snapshot("r").status == "failed"
     assert "Canceled: enough" in str(engine.snapshot("r").error)
+
+
+@pytest.mark.parametrize(
+    "call", ["result", "signal", "cancel", "force_cancel", "snapshot", "drive", "history"]
+)
+def test_what_is_no_run_id_is_told_as_such(make_engine: MakeEngine, steps: Steps, call: str) -> None:
+    engine = make_engine(steps.runtime)
+    arguments = (None, "name") if call == "signal" else (None,)
+    with pytest.raises(InvalidRunId, match="got None"):
+        getattr(engine, call)(*arguments)
+
+
+def test_runs_are_not_listed_by_what_can_not_be_a_status_or_a_name(
+    make_engine: MakeEngine, steps: Steps
+) -> None:
+    engine = make_engine(steps.runtime)
+    with pytest.raises(ValueError, match=r"status must be one of pending, running, suspended, .* got 'done'"):
+        engine.list_runs(status="done")
+    for workflow in (5, lambda ctx: None):
+        with pytest.raises(TypeError, match="workflow must be the name of one, got"):
+            engine.list_runs(workflow=workflow)  # type: ignore[arg-type]

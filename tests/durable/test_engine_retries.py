@@ -342,7 +342,7 @@ def test_a_delay_that_no_instant_can_hold_is_refused_before_any_event_or_call(
         return ctx.schedule_steps([ctx.schedule_step("first", "echo", 1), asked]) if batch else asked
 
     engine = make_engine(steps.runtime)
-    with pytest.raises(InvalidTransition, match=f"{policy.longest_ms} ms can't be represented"):
+    with pytest.raises(InvalidTransition, match=f"{policy.longest_ms} ms, which can't be represented"):
         engine.start(flow, run_id="r")
     assert (steps.calls, len(engine.history("r"))) == ([], 2)
 

@@ -31,7 +31,9 @@ from supervisor.durable import (
     WorkflowContext,
     current_step,
 )
+from supervisor.durable.history import StepCompleted
 from supervisor.testing import VirtualClock
+from tests.durable.making import begun, step
 
 MakeEngine = Callable[..., FlowEngine]
 
@@ -228,9 +230,7 @@ def test_signals_are_kept_first_in_first_out_over_several_waits(shop: Shop, make
         engine.signal("r", "n", 4)
 
 
-def test_sleep_takes_its_instant_once_from_the_logical_time(
-    shop: Shop, make_engine: MakeEngine, clock: VirtualClock
-) -> None:
+def test_sleep_takes_its_instant_once(shop: Shop, make_engine: MakeEngine, clock: VirtualClock) -> None:
     seen: list[datetime] = []
 
     @shop.flows.workflow
@@ -254,6 +254,43 @@ def test_sleep_takes_its_instant_once_from_the_logical_time(
     engine.resume_wait("r", "nap")
     with pytest.raises(RunTerminal):
         engine.resume_wait("r", "unknown")
+
+
+def test_a_sleep_is_counted_from_when_it_is_asked_for_not_from_before_an_outage(
+    shop: Shop, make_engine: MakeEngine, clock: VirtualClock
+) -> None:
+    @shop.flows.step
+    def work() -> None: ...
+
+    @shop.flows.workflow
+    def job(ctx: WorkflowContext) -> None:
+        ctx.step("work", work)
+        ctx.sleep("cool-down", 3600)
+
+    store = MemoryEventStore()
+    policy = RetryPolicy.default().continue_workflow_on_failure()
+    store.append("r", 0, [*begun("job"), *step("work", policy), StepCompleted("work", None)], clock.now())
+    clock.advance(2 * 86400)
+    engine = make_engine(shop.flows, store)
+    engine.drive("r")
+    assert engine.next_wakeup() == clock.now() + timedelta(hours=1)
+
+
+def test_a_sleep_in_a_drive_with_a_later_now_is_counted_from_there(
+    shop: Shop, make_engine: MakeEngine, clock: VirtualClock
+) -> None:
+    @shop.flows.workflow
+    def job(ctx: WorkflowContext) -> None:
+        ctx.sleep("one", 100)
+        ctx.sleep("two", 100)
+
+    engine = make_engine(shop.flows)
+    began = clock.now()
+    engine.submit("job", run_id="r")
+    engine.drive("r", began + timedelta(seconds=1000))
+    assert engine.next_wakeup() == began + timedelta(seconds=1100)
+    engine.resume_scheduled_run("r", began + timedelta(seconds=5000))
+    assert engine.next_wakeup() == began + timedelta(seconds=5100)
 
 
 def test_a_wait_in_the_past_suspends_and_a_future_now_completes_it_early(
@@ -620,10 +657,10 @@ def test_a_drive_asks_at_most_max_replays_times_and_the_next_goes_on(
         return sum(ctx.step(f"s{number}", "note", number) for number in range(7))
 
     engine = make_engine(shop.flows, max_replays=3)
-    for begun in (3, 6):
+    for taken in (3, 6):
         with pytest.raises(ReplayLimitExceeded, match="asked its workflow 3 times"):
             engine.start("job", run_id="r")
-        assert len(shop.calls) == begun
+        assert len(shop.calls) == taken
     engine.drive("r")
     assert (engine.result("r", timeout=0), shop.calls) == (21, [0, 1, 2, 3, 4, 5, 6])
 

@@ -256,7 +256,7 @@ def test_a_step_whose_delay_fits_no_datetime_is_refused(milliseconds: int) -> No
         RetryPolicy(3, 1, milliseconds, "exponential"),
         RetryPolicy(1, milliseconds),
     ):
-        assert f"a delay of {milliseconds} ms can't be represented" in refused(begun(), step(policy))
+        assert f"a delay of {milliseconds} ms, which can't be represented" in refused(begun(), step(policy))
 
 
 def test_the_first_attempt_is_1_and_each_next_one_more() -> None:

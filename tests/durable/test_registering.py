@@ -153,7 +153,8 @@ def test_what_is_not_registered_is_told_with_what_is(flows: FlowRuntime) -> None
     with pytest.raises(UnknownWorkflow, match="known: deciding"):
         flows.newest("gone")
     with pytest.raises(
-        UnknownStep, match=r"deciding is not registered as a step; decorate it with @runtime.step"
+        UnknownStep,
+        match=r"deciding is not registered as a step of this runtime; decorate it with @runtime.step",
     ):
         flows.step_name(deciding)
 

@@ -303,13 +303,13 @@ def test_ids_that_are_no_text_are_refused() -> None:
 @pytest.mark.parametrize("milliseconds", [U64, 2**63 - 1, 253_402_300_800_000, 86_400_000 * 10**9])
 def test_a_delay_that_fits_no_datetime_is_refused_by_its_length(milliseconds: int) -> None:
     with pytest.raises(
-        InvalidTransition, match=f"a delay of {milliseconds} ms can't be represented as a UTC"
+        InvalidTransition, match=f"a delay of {milliseconds} ms, which can't be represented as a UTC"
     ):
-        shifted(datetime(2026, 1, 1, tzinfo=UTC), milliseconds)
+        shifted(datetime(2026, 1, 1, tzinfo=UTC), milliseconds, "step 's'")
 
 
 def test_the_last_instant_there_is_can_be_reached() -> None:
     almost = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)
-    assert shifted(almost - timedelta(milliseconds=5), 5) == almost
+    assert shifted(almost - timedelta(milliseconds=5), 5, "step 's'") == almost
     with pytest.raises(InvalidTransition):
-        shifted(almost, 1)
+        shifted(almost, 1, "step 's'")

@@ -100,6 +100,13 @@ def test_a_name_that_is_blank_or_unprintable_is_refused(flows: FlowRuntime, kind
     assert flows.names() == ([], [])
 
 
+@KINDS
+@pytest.mark.parametrize("name", ["a b", "注文　済", "👩\u200d🚀", "soft\xadhyphen", "क्\u200dष"])
+def test_any_line_of_text_is_a_name(flows: FlowRuntime, kind: str, name: str) -> None:
+    getattr(flows, kind)(print, name=name)
+    assert flows.names() == (([], [name]) if kind == "step" else ([(name, "1")], []))
+
+
 @pytest.mark.parametrize("timeout", [-1.0, float("nan"), "1"])
 def test_a_timeout_that_is_none_is_refused(flows: FlowRuntime, timeout: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="timeout"):

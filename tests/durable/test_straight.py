@@ -39,7 +39,7 @@ DEFAULT = RetryPolicy.default().continue_workflow_on_failure()
 
 
 def decide(function: Callable[..., Any], *events: FlowEvent) -> Command:
-    return decide_straight(function, 1, folded(*events), names)
+    return decide_straight(function, 1, folded(*events), names, later(100))
 
 
 def step(step_id: str, input: Any = None, policy: RetryPolicy = DEFAULT) -> list[FlowEvent]:
@@ -77,8 +77,18 @@ def test_a_policy_is_taken_as_given_but_lets_the_workflow_continue() -> None:
 def test_waits_are_asked_for() -> None:
     assert decide(lambda ctx: ctx.wait_until("w", later(9))) == WaitUntil("w", later(9))
     assert decide(lambda ctx: ctx.wait_signal("w", "go")) == WaitForSignal("w", "go")
-    assert decide(lambda ctx: ctx.sleep("w", 2.5)) == WaitUntil("w", later(4.5))  # started at 2 s
-    assert decide(lambda ctx: ctx.sleep("w", timedelta(minutes=1))) == WaitUntil("w", later(62))
+    assert decide(lambda ctx: ctx.sleep("w", 2.5)) == WaitUntil("w", later(102.5))
+    assert decide(lambda ctx: ctx.sleep("w", timedelta(minutes=1))) == WaitUntil("w", later(160))
+
+
+def test_a_second_sleep_under_one_id_is_refused_instead_of_being_none() -> None:
+    def loop(ctx: Any) -> None:
+        for _ in range(2):
+            ctx.sleep("pause", 60)
+
+    assert decide(loop) == WaitUntil("pause", later(160))
+    with pytest.raises(InvalidTransition, match="sleeps under the id 'pause' for the second time"):
+        decide(loop, wait("pause", 60), WaitCompleted("pause"))
 
 
 def test_a_gather_asks_for_all_of_it_until_all_have_ended() -> None:

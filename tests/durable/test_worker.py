@@ -557,6 +557,9 @@ def test_settings_that_make_no_sense_are_refused(world: World) -> None:
             FlowWorker(world.engine, **options)
     with pytest.raises(TypeError, match="engine must be a FlowEngine, got None"):
         FlowWorker(None)  # type: ignore[arg-type]
+    for taker in (FlowWorker, FlowScheduler):
+        with pytest.raises(TypeError, match="queue must be a WorkQueue such as MemoryWorkQueue\\(\\), got 5"):
+            taker(world.engine, 5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"stop must be a CancelToken or a threading.Event, got None"):
         world.worker().serve(None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, cast
 
 from supervisor.kernel.arguments import seconds as duration
 from supervisor.kernel.arguments import whole
@@ -16,6 +16,7 @@ __all__ = [
     "DeadLetter",
     "Lease",
     "WorkQueue",
+    "checked_queue",
     "later",
     "lease_time",
     "letter_id",
@@ -24,6 +25,13 @@ __all__ = [
 
 MAX_DELIVERIES = 5  # of one task that failed; then it is a dead letter
 _FIRST_DELAY = 0.1  # seconds after the first failed delivery; doubles from failure to failure
+
+
+def checked_queue(queue: object) -> WorkQueue:
+    """Return the queue. Raises TypeError for what is none."""
+    if not callable(getattr(queue, "lease", None)):
+        raise TypeError(f"queue must be a WorkQueue such as MemoryWorkQueue(), got {shown(queue)}")
+    return cast("WorkQueue", queue)
 
 
 def redelivery_delay(failures: int) -> float:

@@ -22,6 +22,7 @@ from supervisor.durable.stores.protocol import DUE_LIMIT, Failure
 from supervisor.durable.stores.run_directory import RunFiles
 from supervisor.kernel.arguments import count, count_or_none, instant
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
+from supervisor.kernel.text import shown
 
 if TYPE_CHECKING:
     from supervisor.durable.queues.memory import MemoryWorkQueue
@@ -78,7 +79,12 @@ class JsonlEventStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, fsync: bool = True) -> None:
-        if not os.fspath(directory):
+        if not isinstance(directory, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"directory must be a str or a Path, got {shown(directory)}")
+        given = os.fspath(directory)
+        if "\0" in str(given):
+            raise ValueError(f"directory must be a path without NUL, got {directory!r}")
+        if not given:
             raise ValueError("directory must be the path of one, got ''; write '.' for the current directory")
         self._path = Path(directory)
         self._fsync = bool(fsync)

@@ -425,8 +425,10 @@ def drop_bell(database: Database, bell: Bell) -> None:
 
 
 def _checked(path: str | os.PathLike[str], create: bool) -> str:
-    given = os.fspath(path)
-    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+    given: object = path
+    if isinstance(given, os.PathLike):
+        given = os.fspath(given)  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(given, str):
         raise TypeError(f"path must be a str or a Path, got {shown(path)}")
     if not given or given == ":memory:" or "\0" in given:
         raise ValueError(f"path must be that of a file, got {given!r}; MemoryEventStore keeps runs in memory")
