@@ -408,7 +408,7 @@ _LABELS: dict[str, _Shape] = {each.label: each for each in _SHAPES.values()}
 
 def event_from_dict(data: Mapping[str, Any]) -> FlowEvent:
     """Return the event of a JSON form. Raises SerializationError for what is none."""
-    if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if type(data) is not dict and not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SerializationError("event", f"must be an object, got {shown(data)}")
     values = dict(data)
     label = values.pop("type", None)
@@ -418,7 +418,9 @@ def event_from_dict(data: Mapping[str, Any]) -> FlowEvent:
     if not shape.required <= values.keys():
         missing = ", ".join(sorted(shape.required - values.keys()))
         raise SerializationError("event", f"is no {label}: it lacks {missing}")
-    _check(shape, values)
+    for name, check, wanted in shape.checks:
+        if name in values and not check(values[name]):
+            raise _unlike(shape, name, wanted, values[name])
     try:
         return shape.cls(**values)
     except (TypeError, ValueError) as error:
@@ -475,12 +477,6 @@ def check_form(event: object) -> tuple[FlowEvent, dict[str, Any]]:
     for name in shape.converted:
         values[name] = getattr(event, name)
     return shape.cls(**values), form
-
-
-def _check(shape: _Shape, values: Mapping[str, Any]) -> None:
-    for name, check, wanted in shape.checks:
-        if name in values and not check(values[name]):
-            raise _unlike(shape, name, wanted, values[name])
 
 
 def _unlike(shape: _Shape, name: str, wanted: str, value: object) -> SerializationError:

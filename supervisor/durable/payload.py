@@ -181,7 +181,13 @@ def decode(text: str | bytes) -> Json:
     """Return the value of a JSON text. Raises ValueError for anything else, and for what `normal` refuses."""
     if not isinstance(text, str):
         text = text.decode()
-    value = _read(text)
+    value, end = None, -1
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:  # nothing, or blank space before it
+        pass
+    if end != len(text):  # blank space, or what is no JSON
+        value = _read(text)
     if "\\ud" in text or "\\uD" in text:  # half a character, perhaps; we write none of these
         _write(value).encode()
     return value
@@ -218,7 +224,9 @@ def _refuse(value: object) -> Json:
 
 
 _write = _writer()
-_read = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number).decode
+_decoder: Any = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
+_read: Callable[[str], Json] = _decoder.decode
+_scan: Callable[[str, int], tuple[Json, int]] = _decoder.scan_once  # the same without looking for blank space
 
 
 def brief(value: Json, limit: int = 300) -> str:

@@ -141,7 +141,7 @@ def test_the_json_form_of_each_event_is_this(event: FlowEvent, text: str) -> Non
     assert (back, type(back)) == (event, type(event))
     assert type(event).from_dict(json.loads(text)) == event
     assert FlowEvent.from_dict(json.loads(text)) == event
-    assert decode_event(text.encode(), "it") == event
+    assert decode_event(text.encode(), "r", 1) == event
 
 
 @pytest.mark.parametrize(("event", "text"), FORMS, ids=IDS)
@@ -476,4 +476,4 @@ def test_what_is_no_object_is_corrupt_history(data: Any) -> None:
 )
 def test_a_stored_text_that_is_no_event_is_corrupt_history(text: str | bytes) -> None:
     with pytest.raises(CorruptHistory, match=r"^event 3 of run 'r' can't be read .*; it was left as it is$"):
-        decode_event(text, "event 3 of run 'r'")
+        decode_event(text, "r", 3)

@@ -344,7 +344,7 @@ def spoil(value: Any) -> None:
 def test_a_history_that_was_stored_and_read_says_the_same(events: list[FlowEvent]) -> None:
     rows = draft("run-1", 0, events, START).rows
     read = [
-        Envelope("run-1", n, envelope.event_id, START, decode_event(text, "it"))
+        Envelope("run-1", n, envelope.event_id, START, decode_event(text, "run-1", n))
         for n, (envelope, text) in enumerate(rows, 1)
     ]
     assert read == [envelope for envelope, _ in rows]

@@ -80,15 +80,17 @@ def _event_id(digits: str) -> str:
     return f"{digits[:12]}4{digits[13:16]}a{digits[17:]}"
 
 
-def decode_event(text: str | bytes, where: str) -> FlowEvent:
-    """Return the event of a stored JSON text.  where: names it in errors. Raises CorruptHistory."""
+def decode_event(text: str | bytes, run_id: str, sequence: int) -> FlowEvent:
+    """Return the event of a stored JSON text. Raises CorruptHistory, which says whose it is."""
     try:
         data = decode(text)
         if not isinstance(data, dict):
             raise ValueError(f"not an object: {shown(data)}")
         return event_from_dict(data)  # pyright: ignore[reportUnknownArgumentType]
     except (SerializationError, ValueError, RecursionError) as error:
-        raise CorruptHistory(f"{where} can't be read ({error}); it was left as it is") from error
+        raise CorruptHistory(
+            f"event {sequence} of run {run_id!r} can't be read ({error}); it was left as it is"
+        ) from error
 
 
 class Folds:

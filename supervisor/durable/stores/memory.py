@@ -176,8 +176,6 @@ class MemoryEventStore:
 
 def _envelopes(run_id: str, after: int, rows: list[_Row]) -> list[Envelope]:
     return [
-        Envelope(
-            run_id, number, row.event_id, row.at, decode_event(row.text, f"event {number} of run {run_id!r}")
-        )
+        Envelope(run_id, number, row.event_id, row.at, decode_event(row.text, run_id, number))
         for number, row in enumerate(rows, after + 1)
     ]

@@ -195,7 +195,7 @@ class PostgresEventStore:
 
     def _events(self, run_id: str, after: int, limit: int | None = None) -> list[Envelope]:
         return [
-            Envelope(run_id, number, event_id, at, decode_event(body, f"event {number} of run {run_id!r}"))
+            Envelope(run_id, number, event_id, at, decode_event(body, run_id, number))
             for number, event_id, at, body in self._rows(
                 f"read run {run_id!r}", _READ, (run_id, after, limit)
             )

@@ -299,8 +299,11 @@ def _insert(writer: sqlite3.Connection, head: str, rows: list[tuple[object, ...]
 
 def _envelope(run_id: str, row: _Row) -> Envelope:
     sequence, event_id, at, body = row
-    where = f"event {sequence} of run {run_id!r}"
-    return Envelope(run_id, sequence, event_id, _instant(at, where), decode_event(body, where))
+    try:
+        when = read_instant(at)
+    except ValueError:
+        when = _instant(at, f"event {sequence} of run {run_id!r}")  # raises, and names it
+    return Envelope(run_id, sequence, event_id, when, decode_event(body, run_id, sequence))
 
 
 def _instant(text: str, where: str) -> datetime:
