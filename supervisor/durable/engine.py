@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
-from uuid import uuid4
 
 from supervisor.durable.bell import Bell
 from supervisor.durable.control import Control, due_waits
@@ -37,7 +36,7 @@ from supervisor.durable.queues.protocol import WorkQueue, checked_queue
 from supervisor.durable.runtime import FlowRuntime, RegisteredWorkflow, current_step
 from supervisor.durable.seats import Seat
 from supervisor.durable.snapshot import RunSnapshot, RunStatus
-from supervisor.durable.stores.codec import check_run_id
+from supervisor.durable.stores.codec import check_run_id, new_run_id
 from supervisor.durable.stores.memory import MemoryEventStore
 from supervisor.durable.stores.protocol import FlowEventStore
 from supervisor.kernel.arguments import count, instant
@@ -163,7 +162,7 @@ class FlowEngine(Control):
     ) -> str:
         """Create a run and drive it as far as it can go; return its id.
 
-        run_id: None for a new one. With the id of a run of the same workflow, version and input, nothing is
+        run_id: None for a new one, a UUID in order of time. With the id of a run of the same workflow, version and input, nothing is
         created and that run is driven. Runs steps on the calling thread.
         Raises UnknownWorkflow, InvalidRunId, SerializationError, PayloadTooLarge, RunConflict, and what `drive`
         raises.
@@ -216,7 +215,7 @@ class FlowEngine(Control):
         self, workflow: str | Callable[..., Any], input: Json, run_id: str | None
     ) -> tuple[RegisteredWorkflow, Json, str]:
         found = self.runtime.newest(workflow)
-        chosen = uuid4().hex if run_id is None else check_run_id(run_id)
+        chosen = new_run_id(self.clock.now()) if run_id is None else check_run_id(run_id)
         return found, normal(input, "input"), chosen
 
     def _check_same(self, projection: Projection, found: RegisteredWorkflow, data: Json) -> None:

@@ -278,7 +278,8 @@ def procrastinate(database: str, count: int, threads: int) -> dict[str, Any]:
 
 def rows_of(commits: tuple[int, ...]) -> Iterator[list[Row]]:
     """Give the rows of each commit of one workflow."""
-    run_id, at, sequence = uuid4().hex, "2026-01-31T12:00:00.000000Z", 0
+    run_id = f"{time.time_ns() // 1_000_000:012x}{uuid4().hex[12:]}"  # in order of time, as ours
+    at, sequence = "2026-01-31T12:00:00.000000Z", 0
     for size in commits:
         rows: list[Row] = []
         for _ in range(size):

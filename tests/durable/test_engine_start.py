@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import RFC_4122, UUID
 
 import pytest
 
@@ -215,6 +216,21 @@ def test_without_an_id_every_start_is_a_run_of_its_own(make_engine: MakeEngine, 
     one, other = engine.start("nothing"), engine.start("nothing")
     assert one != other
     assert engine.store.list_run_ids() == sorted([one, other])
+
+
+def test_new_ids_are_uuids_in_order_of_time(
+    make_engine: MakeEngine, steps: Steps, clock: VirtualClock
+) -> None:
+    engine = make_engine(steps.runtime)
+    made: list[str] = []
+    for _ in range(20):
+        made.append(engine.submit("nothing"))
+        clock.advance(0.001)
+    assert made == sorted(made)
+    for run_id in made:
+        assert (UUID(run_id).version, UUID(run_id).variant) == (7, RFC_4122)
+    milliseconds = int(made[0][:12], 16)
+    assert datetime.fromtimestamp(milliseconds / 1000, UTC) == engine.snapshot(made[0]).created_at
 
 
 def test_a_workflow_may_be_given_as_the_function_itself(make_engine: MakeEngine) -> None:
