@@ -133,7 +133,15 @@ def __getattr__(name: str) -> object:
     home = _homes.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(__import__(f"{__name__}.{home}", fromlist=[name]), name)
+    try:
+        value: object = getattr(__import__(f"{__name__}.{home}", fromlist=[name]), name)
+    except ImportError as error:
+        if not name.startswith("Postgres"):
+            raise
+        from supervisor.kernel.extras import stand_in
+
+        return stand_in(name, __name__, error)
+    globals()[name] = value
     return value
 
 

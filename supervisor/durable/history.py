@@ -408,7 +408,8 @@ _LABELS: dict[str, _Shape] = {each.label: each for each in _SHAPES.values()}
 
 def event_from_dict(data: Mapping[str, Any]) -> FlowEvent:
     """Return the event of a JSON form. Raises SerializationError for what is none."""
-    if type(data) is not dict and not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+    given: object = data
+    if type(given) is not dict and not isinstance(given, Mapping):
         raise SerializationError("event", f"must be an object, got {shown(data)}")
     values = dict(data)
     label = values.pop("type", None)

@@ -26,7 +26,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found: object = getattr(import_module(f"{__name__}.{home}"), name)
+    try:
+        found: object = getattr(import_module(f"{__name__}.{home}"), name)
+    except ImportError as error:
+        from supervisor.kernel.extras import stand_in
+
+        return stand_in(name, __name__, error)
     globals()[name] = found
     return found
 

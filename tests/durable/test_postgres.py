@@ -324,6 +324,27 @@ except ImportError as error:
     assert run_program("-c", program).stdout == expected
 
 
+def test_without_psycopg_the_package_can_be_looked_through_and_a_store_says_what_is_missing() -> None:
+    program = """
+import inspect, sys
+sys.modules["psycopg"] = None
+import supervisor.durable
+from supervisor.durable import *
+print(set(supervisor.durable.__all__) <= {name for name, _ in inspect.getmembers(supervisor.durable)})
+for kind in (PostgresEventStore, PostgresWorkQueue):
+    try:
+        kind("postgresql://host/flows")
+    except ImportError as error:
+        print(kind.__name__, error)
+"""
+    missing = "PostgreSQL needs psycopg 3; pip install 'threadvisor[postgres]'"
+    assert run_program("-c", program).stdout.splitlines() == [
+        "True",
+        f"PostgresEventStore {missing}",
+        f"PostgresWorkQueue {missing}",
+    ]
+
+
 @pytest.mark.parametrize("dsn", ["host", "postgresql://[", ""])
 def test_what_is_no_dsn_is_refused(dsn: str) -> None:
     with pytest.raises(ValueError, match="dsn"):

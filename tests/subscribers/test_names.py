@@ -41,13 +41,15 @@ def test_a_missing_library_is_an_error_that_names_the_extra(library: str, name: 
         f"""
 import sys
 sys.modules[{library!r}] = None
-from supervisor.subscribers import JsonlSubscriber, LogSubscriber
+from supervisor.subscribers import *
+help({name})
 try:
-    from supervisor.subscribers import {name}
+    {name}()
 except ImportError as error:
     print(error)
 """
     )
     assert (finished.stderr, finished.returncode) == ("", 0)
-    assert finished.stdout.startswith(name)
-    assert f"pip install 'threadvisor[{extra}]'" in finished.stdout
+    assert finished.stdout.splitlines()[0] == f"Help on class {name} in module supervisor.subscribers:"
+    assert finished.stdout.splitlines()[-1].startswith(name)
+    assert finished.stdout.splitlines()[-1].endswith(f"pip install 'threadvisor[{extra}]'")
