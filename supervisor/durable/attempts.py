@@ -7,7 +7,8 @@ from contextvars import copy_context
 
 from supervisor.durable.decision import Outcome
 from supervisor.durable.errors import NonRetryable, PayloadTooLarge, SerializationError
-from supervisor.durable.history import StepCompleted, check_size
+from supervisor.durable.forms import check_size
+from supervisor.durable.history import StepCompleted
 from supervisor.durable.payload import Json, normal
 from supervisor.durable.runtime import RegisteredStep, StepInvocation
 from supervisor.kernel.attempt import AttemptResult, Ending, Watch, call

@@ -10,6 +10,7 @@ from uuid import uuid4
 from supervisor.durable.context import checked_id
 from supervisor.durable.decision import due, resumption
 from supervisor.durable.errors import EventConflict, RunConflict, RunTerminal, SignalConflict
+from supervisor.durable.forms import check_size
 from supervisor.durable.history import (
     Envelope,
     FlowEvent,
@@ -17,7 +18,6 @@ from supervisor.durable.history import (
     RunCancelled,
     SignalReceived,
     WaitCompleted,
-    check_size,
 )
 from supervisor.durable.inspection import Inspection
 from supervisor.durable.payload import Json, normal, same

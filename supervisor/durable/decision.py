@@ -17,6 +17,7 @@ from supervisor.durable.command import (
     WaitUntil,
 )
 from supervisor.durable.errors import InvalidTransition, RunTerminal
+from supervisor.durable.forms import check_size
 from supervisor.durable.history import (
     FlowEvent,
     RunCancelled,
@@ -34,7 +35,6 @@ from supervisor.durable.history import (
     StepStarted,
     WaitCompleted,
     WaitCreated,
-    check_size,
 )
 from supervisor.durable.identity import check_same_step, check_same_wait
 from supervisor.durable.instants import shifted, written

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from supervisor.durable.history import Envelope, event_from_dict
+from supervisor.durable.history import FORMS, Envelope
 from supervisor.durable.payload import normal
 from supervisor.kernel.arguments import callable_name
 from supervisor.kernel.bus import EventBus
@@ -68,7 +68,7 @@ class Observers:
         if self._bus is None:
             return
         for each in envelopes:
-            event = event_from_dict(normal(each.event.to_dict(), "event"))
+            event = FORMS.read(normal(each.event.to_dict(), "event"))
             self._bus.publish_value(replace(each, event=event))
         self._bus.pump()
 

@@ -31,7 +31,8 @@ from supervisor.durable.context import (
     scheduled,
 )
 from supervisor.durable.errors import InvalidTransition, NonDeterministic, StepFailed
-from supervisor.durable.history import RunCompleted, StepCreated, check_size
+from supervisor.durable.forms import check_size
+from supervisor.durable.history import RunCompleted, StepCreated
 from supervisor.durable.identity import check_same_step, check_same_wait
 from supervisor.durable.instants import written
 from supervisor.durable.payload import Json, copied, normal, same

@@ -15,7 +15,7 @@ from supervisor.durable.errors import (
     InvalidTransition,
     SerializationError,
 )
-from supervisor.durable.history import Envelope, FlowEvent, check_form, event_from_dict
+from supervisor.durable.history import FORMS, Envelope, FlowEvent
 from supervisor.durable.payload import decode, encode
 from supervisor.durable.projection import Projection
 from supervisor.kernel.arguments import count, instant
@@ -77,7 +77,7 @@ def draft(run_id: object, expected: object, events: Sequence[FlowEvent], at: obj
     rows: list[Row] = []
     digits, where = urandom(16 * len(events)).hex(), f" of run {checked_id!r}"
     for number, each in enumerate(events):
-        event, form = check_form(each)
+        event, form = FORMS.check(each)
         text = encode(form, event.type + where)
         event_id = _event_id(digits[32 * number : 32 * number + 32])
         rows.append((Envelope(checked_id, sequence + number + 1, event_id, when, event), text))
@@ -95,7 +95,7 @@ def decode_event(text: str | bytes, run_id: str, sequence: int) -> FlowEvent:
         data = decode(text)
         if not isinstance(data, dict):
             raise ValueError(f"not an object: {shown(data)}")
-        return event_from_dict(data)  # pyright: ignore[reportUnknownArgumentType]
+        return FORMS.read(data)  # pyright: ignore[reportUnknownArgumentType]
     except (SerializationError, ValueError, RecursionError) as error:
         raise CorruptHistory(
             f"event {sequence} of run {run_id!r} can't be read ({error}); it was left as it is"
