@@ -45,6 +45,7 @@ AGENTS = {
     "heart",
     "due_work",
     "serving",
+    "stop",
 }
 # What agents and callers wait on; made of the clock's locks, conditions and latches.
 PRIMITIVES = {

@@ -1,24 +1,21 @@
 """The dispatcher of a scheduler, a task of layer 1: it fires what is due.
 
 It keeps two heaps of plans, one on monotonic seconds (`every`) and one on the wall clock
-(`cron`), hands runs to reusable workers, and carries out the stop. A waiting flow costs a heap
-entry, not a thread.
+(`cron`), and hands runs to reusable workers. A waiting flow costs a heap entry, not a thread. How
+it ends is told in `stop`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar, copy_context
+from collections.abc import Sequence
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from supervisor.flows.errors import (
-    StopTimeout,
-    label,
-)
+from supervisor.flows.errors import label
 from supervisor.flows.flow import Flow
 from supervisor.flows.lifecycle import (
     FlowBackoff,
@@ -29,18 +26,17 @@ from supervisor.flows.lifecycle import (
     FlowStarted,
     FlowSucceeded,
     FlowTrippedEvent,
-    ResourceFailed,
 )
-from supervisor.flows.status import TICK, Backoff, Tripped, later
+from supervisor.flows.status import Backoff, Tripped, later
+from supervisor.flows.stop import Stop, inside
 from supervisor.flows.task import Environment, unmark
 from supervisor.flows.trigger import Cron, Every
 from supervisor.kernel.backoff import draw_from
-from supervisor.kernel.cancellation import CancelReason, CancelToken
+from supervisor.kernel.cancellation import CancelToken
 from supervisor.kernel.clock import Clock, Lock
 from supervisor.kernel.errors import Canceled, CapacityExceeded
 from supervisor.kernel.inbox import AT_ONCE, Inbox
-from supervisor.kernel.promise import Promise
-from supervisor.kernel.text import error_text, message_text, strip_frames
+from supervisor.kernel.text import message_text, strip_frames
 from supervisor.kernel.workers import Workers
 from supervisor.tasks.handle import actor_of
 from supervisor.tasks.spec import TaskSpec
@@ -49,23 +45,19 @@ if TYPE_CHECKING:
     from supervisor.kernel.event import Event
     from supervisor.tasks.supervisor import Supervisor
 
-__all__ = ["TIMEOUT", "Dispatcher"]
+__all__ = ["Dispatcher"]
 
 _PIECE = 30.0  # seconds; a wait for the wall clock is never longer, a step or a suspend is noticed
 _STEP = 1.0  # seconds; a wall clock that goes back by less is being adjusted, not set
-_HEED = 1.0  # seconds a run has to heed a request to cancel, after the timeout of a stop
-TIMEOUT = 30.0  # seconds a stop waits for runs
 _STALE = 64  # entries of a heap that may be stale, beside one for each flow
 _BATCH = 64  # flows fired between two looks at the inbox
 
 T = TypeVar("T", float, datetime)
 Heap = list[tuple[T, int, int, Flow]]  # due, order, plan
 
-inside: ContextVar[Dispatcher | None] = ContextVar("supervisor_scheduler", default=None)  # whose run this is
-
 
 class Dispatcher:
-    """Plans, runs and the stop of the flows of one scheduler. Its face is `RunningScheduler`."""
+    """Plans and runs of the flows of one scheduler. Its face is `RunningScheduler`."""
 
     def __init__(
         self, flows: Sequence[Flow], supervisor: Supervisor, *, owns_supervisor: bool, workers: int | None
@@ -77,22 +69,18 @@ class Dispatcher:
         self._bus = running.bus
         self._rng = running.rng
         self._deadlines = running.deadlines
-        self._workers = Workers(self.clock, f"{supervisor.config.name}:flow", workers)
+        self.workers: Workers = Workers(self.clock, f"{supervisor.config.name}:flow", workers)
         self.inbox: Inbox = Inbox(self.clock)  # of the dispatcher
         self.flows: dict[str, Flow] = {flow.id: flow for flow in flows}
         self.lock: Lock = self.clock.lock()  # guards the fields of each flow and those below
         self._monotonic: Heap[float] = []
         self._wall: Heap[datetime] = []
         self._order = count()
-        self._in_flight = 0
+        self.in_flight: int = 0
         self._queued: dict[CancelToken, float] = {}  # accepted, not begun by a worker -> monotonic instant
-        self.stopping: bool = False  # may be set without the lock
-        self._manned = False  # a thread fires what is due, and carries out the stop
-        self._stop_by: float | None = None  # monotonic: when runs are asked to cancel
-        self._stop_timeout = TIMEOUT  # seconds, as asked for
         self._started = 0.0  # monotonic
         self._seen = (0.0, datetime.min.replace(tzinfo=UTC))  # both clocks at the last look
-        self.result: Promise[StopTimeout | None] = Promise(self.clock)
+        self.stop: Stop = Stop(self)
         self._contextvars = copy_context()  # of whoever starts; each run has a copy
 
     def begin(self, name: str) -> None:
@@ -104,7 +92,7 @@ class Dispatcher:
                 self._plan(flow)
         handle = self.supervisor.add(TaskSpec.once(name, self._dispatch, timeout=None))
         if (actor := actor_of(handle, self.supervisor)) is not None:
-            actor.token.on_cancel(self._stop_with_supervisor)
+            actor.token.on_cancel(self.stop.with_supervisor)
 
     # Plans: all of it under the lock
 
@@ -115,7 +103,7 @@ class Dispatcher:
         """
         flow.plan += 1
         flow.tick = None
-        if self.stopping:
+        if self.stop.asked:
             return
         match flow.trigger:
             case Every():
@@ -159,12 +147,12 @@ class Dispatcher:
             flow.plan += 1  # the interval counts from the end of this run
             flow.tick = None
         flow.token = CancelToken(clock=self.clock, timers=self._deadlines)
-        self._in_flight += 1
+        self.in_flight += 1
         self._queued[flow.token] = started = self.clock.monotonic()
         self.tell(FlowStarted, flow, flow.record.run_count, cause)
         try:
             run = partial(self._run, flow, flow.token, started)
-            self._workers.submit(partial(self._contextvars.copy().run, run))  # a worker is used again
+            self.workers.submit(partial(self._contextvars.copy().run, run))  # a worker is used again
         except CapacityExceeded as error:
             self._queued.pop(flow.token, None)
             self._end_run(flow, self.clock.monotonic(), _Ending(error=error, text=str(error)))
@@ -179,20 +167,18 @@ class Dispatcher:
     # The dispatcher: a task of layer 1
 
     def _dispatch(self) -> None:
-        with self.lock:
-            if self._manned:
-                return  # a stop came before this thread
-            self._manned = True
+        if not self.stop.claim():
+            return  # a stop came before this thread
         try:
-            while not self.stopping:
+            while not self.stop.asked:
                 self.inbox.take(self._patience)
                 self._fire_due()
         finally:
-            self._carry_out_stop()
+            self.stop.carry_out()
 
     def _patience(self) -> float | None:
         with self.lock:
-            if self.stopping:
+            if self.stop.asked:
                 return AT_ONCE
             left: float | None = None
             if self._monotonic:
@@ -209,12 +195,12 @@ class Dispatcher:
             fired = 0
             while self._monotonic and self._monotonic[0][0] <= now + 1e-9 and fired < _BATCH:
                 _, _, plan, flow = heapq.heappop(self._monotonic)
-                if plan == flow.plan and not self.stopping:
+                if plan == flow.plan and not self.stop.asked:
                     fired += 1
                     self._tick(flow, now)
             while self._wall and self._wall[0][0] <= wall and fired < 2 * _BATCH:
                 _, _, plan, flow = heapq.heappop(self._wall)
-                if plan == flow.plan and not self.stopping:
+                if plan == flow.plan and not self.stop.asked:
                     fired += 1
                     self._tick(flow, now)
 
@@ -254,7 +240,7 @@ class Dispatcher:
             self._rng,
             partial(self._publish, flow) if self._bus.active else None,
         )
-        inside.set(self)
+        inside.set(self.stop)
         try:
             assert flow.res is not None
             exit_state = flow.work.run(flow.res, env, flow.id, token)
@@ -288,10 +274,10 @@ class Dispatcher:
                 delay = (flow.record.eligible or now) - now
                 self.tell(FlowBackoff, flow, delay, status.until, status.streak)
         flow.token = None
-        self._in_flight -= 1
+        self.in_flight -= 1
         if isinstance(flow.trigger, Every):
             self._plan(flow)
-        if self.stopping:
+        if self.stop.asked:
             self.inbox.ring()
 
     def tell(self, cls: type[Event], flow: Flow, *values: object) -> None:
@@ -300,103 +286,6 @@ class Dispatcher:
 
     def _publish(self, flow: Flow, cls: type[Event], *values: object) -> None:
         self._bus.publish(None, cls, flow.id, *values)
-
-    # The end
-
-    def request_stop(self, timeout: float) -> None:
-        with self.lock:
-            end = self.clock.monotonic() + timeout
-            if self._stop_by is None or end < self._stop_by:
-                self._stop_by, self._stop_timeout = end, timeout
-            self.stopping = True
-        self.inbox.ring()
-
-    def _stop_with_supervisor(self) -> None:
-        """The dispatcher is asked to stop: leave time for the tear-down within the grace."""
-        running, config = self.supervisor.running, self.supervisor.config
-        self.request_stop(
-            config.exit_seconds / 4 if running.exiting else min(TIMEOUT, config.grace_seconds / 2)
-        )
-        self.adopt_stop()
-
-    def adopt_stop(self) -> None:
-        """Have the stop carried out although the dispatcher still waits to be let in by the supervisor."""
-        with self.lock:
-            if self._manned:
-                return
-            self._manned = True
-        try:
-            self.clock.spawn(self._carry_out_stop, f"{self.supervisor.config.name}:stop")
-        except RuntimeError:  # no thread is to be had: the dispatcher does it in its time
-            self._manned = False
-
-    def _carry_out_stop(self) -> None:
-        """Wait for runs, cancel what is left, tear down. On the dispatcher."""
-        if self._stop_by is None:
-            self.request_stop(TIMEOUT)
-        self._await_runs(lambda: self._stop_by)
-        with self.lock:
-            left = [(flow, flow.token) for flow in self.flows.values() if flow.token is not None]
-        for flow, token in left:
-            token.run_apart(token.seal(CancelReason.SHUTDOWN) or [])
-            self.drop_if_queued(flow, token)
-        if left:
-            heed_by = self.clock.monotonic() + _HEED
-            self._await_runs(lambda: heed_by)
-        with self.lock:
-            deaf = [flow.id for flow in self.flows.values() if flow.token is not None]
-        late = [id for id in self._tear_down() if id not in deaf]
-        self._workers.close(0.0 if deaf else _HEED)
-        failure = StopTimeout(deaf, self._stop_timeout, late) if deaf or late else None
-        if self.owns_supervisor:
-            self.supervisor.request_shutdown()
-        self.result.set(failure)
-
-    def _await_runs(self, end: Callable[[], float | None]) -> None:
-        """Wait until no run is in flight, at most to the monotonic instant `end()`."""
-        self._await(lambda: self._in_flight == 0, end)
-
-    def _await(self, over: Callable[[], bool], end: Callable[[], float | None]) -> None:
-        """Wait until something is over, which rings, at most to the monotonic instant `end()`."""
-
-        def patience() -> float | None:
-            limit = end()
-            if over() or limit is None:
-                return AT_ONCE
-            return max(0.0, limit - self.clock.monotonic())
-
-        while not over() and (end() or 0.0) - self.clock.monotonic() > TICK:
-            self.inbox.take(patience)
-
-    def _tear_down(self) -> tuple[str, ...]:
-        """Tear down flows, the last registered first; return those it had no time for.
-
-        On a thread of its own, as a tear-down may block for ever.
-        """
-        flows = [flow for flow in reversed(self.flows.values()) if flow.res is not None]
-        left = [flow.id for flow in flows]
-
-        def close_all() -> None:
-            inside.set(self)  # a stop in here would wait for itself
-            for flow in flows:
-                assert flow.res is not None
-                try:
-                    flow.res.close(partial(self._resource_failed, flow))
-                except KeyboardInterrupt:  # told already; it must not save the others from their tear-down
-                    pass
-                left.remove(flow.id)
-            self.inbox.ring()
-
-        try:
-            self.clock.spawn(close_all, f"{self.supervisor.config.name}:teardown")
-        except RuntimeError:  # no thread is to be had
-            close_all()
-        started = self.clock.monotonic()
-        self._await(lambda: not left, lambda: started + max(_HEED, self._stop_timeout))
-        return tuple(left)
-
-    def _resource_failed(self, flow: Flow, key: str, error: BaseException) -> None:
-        self.tell(ResourceFailed, flow, key, error_text(error))
 
 
 class _Ending(NamedTuple):

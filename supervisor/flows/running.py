@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from supervisor.flows.dispatcher import TIMEOUT, Dispatcher, inside
+from supervisor.flows.dispatcher import Dispatcher
 from supervisor.flows.errors import (
     FlowAlreadyRunning,
     FlowError,
@@ -19,12 +19,10 @@ from supervisor.flows.lifecycle import (
     FlowReset,
 )
 from supervisor.flows.status import FlowInfo, Tripped, later
+from supervisor.flows.stop import TIMEOUT, inside
 from supervisor.kernel.arguments import patience, seconds
 from supervisor.kernel.errors import ReentrantCall, SupervisorError
 from supervisor.kernel.log import library_logger
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["RunningScheduler"]
 
@@ -38,9 +36,9 @@ class RunningScheduler:
     def __repr__(self) -> str:
         state = (
             "stopped"
-            if self._dispatcher.result.done
+            if self._dispatcher.stop.result.done
             else "stopping"
-            if self._dispatcher.stopping
+            if self._dispatcher.stop.asked
             else "running"
         )
         return f"<RunningScheduler {state}, {len(self._dispatcher.flows)} flows>"
@@ -125,9 +123,8 @@ class RunningScheduler:
 
     def request_stop(self) -> None:
         """Ask for a stop and return at once. From anywhere, a run included."""
-        self._dispatcher.stopping = (
-            True  # without the lock: a signal handler may be on the thread that holds it
-        )
+        # without the lock: a signal handler may be on the thread that holds it
+        self._dispatcher.stop.asked = True
         self._dispatcher.inbox.ring()
 
     def stop(self, timeout: float | timedelta = TIMEOUT) -> None:
@@ -140,11 +137,11 @@ class RunningScheduler:
         limit = seconds(timeout, "timeout")
         self._dispatcher.supervisor.check_process()
         self._check_not_inside("stop", "use request_stop()")
-        self._dispatcher.request_stop(limit)
-        self._dispatcher.adopt_stop()
-        self._dispatcher.result.wait()
+        self._dispatcher.stop.request(limit)
+        self._dispatcher.stop.adopt()
+        self._dispatcher.stop.result.wait()
         self._end_supervisor()
-        if (failure := self._dispatcher.result.value) is not None:
+        if (failure := self._dispatcher.stop.result.value) is not None:
             raise StopTimeout(failure.running, failure.timeout, failure.torn)
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
@@ -152,9 +149,9 @@ class RunningScheduler:
         limit = patience(timeout, "timeout")
         self._dispatcher.supervisor.check_process()
         self._check_not_inside("wait", "return from the run")
-        if self._dispatcher.stopping:
-            self._dispatcher.adopt_stop()
-        return self._dispatcher.result.wait(limit)
+        if self._dispatcher.stop.asked:
+            self._dispatcher.stop.adopt()
+        return self._dispatcher.stop.result.wait(limit)
 
     def __enter__(self) -> Self:
         return self
@@ -175,11 +172,11 @@ class RunningScheduler:
         return flow
 
     def _refuse_when_stopping(self, call: str) -> None:
-        if self._dispatcher.stopping:
+        if self._dispatcher.stop.asked:
             raise SchedulerStopped(f"{call}: the scheduler is stopping or has stopped")
 
     def _check_not_inside(self, call: str, instead: str) -> None:
-        if inside.get() is self._dispatcher:
+        if inside.get() is self._dispatcher.stop:
             raise ReentrantCall(f"{call}() inside a run would wait for itself; {instead}")
         if self._dispatcher.owns_supervisor:  # which ends with the scheduler
             self._dispatcher.supervisor.running.check_not_inside(None, call, instead)
@@ -198,7 +195,7 @@ class RunningScheduler:
             last_duration=record.last_duration,
             failure_streak=record.streak,
             next_eligible=record.eligible_at,
-            next_fire=None if self._dispatcher.stopping else planned,
+            next_fire=None if self._dispatcher.stop.asked else planned,
             skipped=record.skipped,
             paused=record.paused,
         )
