@@ -62,7 +62,7 @@ def _plain(step: Step) -> dict[str, object]:
 def _migrate(where: StoreAddress) -> list[str]:
     if where.kind == "sqlite":
         from supervisor.durable.stores.migrations import sqlite
-        from supervisor.durable.stores.sqlite_file import open_database
+        from supervisor.durable.stores.sqlite_registry import open_database
 
         database = open_database(where.place)
         try:
@@ -75,7 +75,7 @@ def _migrate(where: StoreAddress) -> list[str]:
 def _status(where: StoreAddress) -> list[Step]:
     if where.kind == "sqlite":
         from supervisor.durable.stores.migrations import sqlite
-        from supervisor.durable.stores.sqlite_file import open_database
+        from supervisor.durable.stores.sqlite_registry import open_database
 
         must_exist(where.place)
         database = open_database(where.place, create=False)

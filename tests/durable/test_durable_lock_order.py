@@ -20,14 +20,14 @@ from supervisor.durable import (
     WorkflowContext,
     open_store,
 )
-from supervisor.durable.stores import jsonl, sqlite_file
+from supervisor.durable.stores import jsonl, sqlite_registry
 from supervisor.kernel.clock import SYSTEM_CLOCK
 from tests.programs import ROOT
 from tests.tasks.test_lock_order import LEAVES, ORDER, NamedLock, RecordingClock
 
 OF_RUNS = ["Held", "Observers", "FlowEngine"]
 OF_JSONL = ["_Shelf", "stripe", "RunFiles"]
-OF_SQLITE = ["SqliteEventStore", "registry", "GroupCommit", "Database"]
+OF_SQLITE = ["SqliteEventStore", "registry", "GroupCommit", "Readers"]
 AS_LEAVES = [
     *["Seats", "Bell", "Heart", "FlowRuntime", "MemoryEventStore", "MemoryWorkQueue", "SqliteWorkQueue"],
     *["PostgresEventStore", "PostgresDatabase", "Listener"],
@@ -54,7 +54,7 @@ class Naming(RecordingClock):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Naming:
     found = Naming()
     monkeypatch.setattr(SYSTEM_CLOCK, "lock", found.lock)
-    monkeypatch.setattr(sqlite_file, "_registry_lock", NamedLock(found.recorder, "registry"))
+    monkeypatch.setattr(sqlite_registry, "_registry_lock", NamedLock(found.recorder, "registry"))
     monkeypatch.setattr(jsonl._SHELF, "lock", NamedLock(found.recorder, "_Shelf"))
     return found
 

@@ -15,7 +15,8 @@ import pytest
 from supervisor.durable.errors import StoreError
 from supervisor.durable.queues.sqlite import SqliteWorkQueue
 from supervisor.durable.stores.sqlite import SqliteEventStore
-from supervisor.durable.stores.sqlite_file import Database, open_database
+from supervisor.durable.stores.sqlite_file import Database
+from supervisor.durable.stores.sqlite_registry import open_database
 from supervisor.kernel.clock import SYSTEM_CLOCK
 from tests.durable.making import AT, add, begin, signal, wait
 

@@ -13,7 +13,8 @@ import pytest
 from supervisor.durable.errors import FlowError, StoreError
 from supervisor.durable.stores import group
 from supervisor.durable.stores.group import GroupCommit, Job
-from supervisor.durable.stores.sqlite_file import Database, open_database
+from supervisor.durable.stores.sqlite_file import Database
+from supervisor.durable.stores.sqlite_registry import open_database
 from supervisor.kernel.clock import SYSTEM_CLOCK, Latch
 
 PATIENCE = 20.0  # seconds that a thread of these tests may take

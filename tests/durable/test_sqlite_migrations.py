@@ -30,7 +30,7 @@ from supervisor.durable.retry import RetryPolicy
 from supervisor.durable.stores.migrations import Applied, Migration, missing
 from supervisor.durable.stores.migrations import sqlite as migrations
 from supervisor.durable.stores.sqlite import SqliteEventStore
-from supervisor.durable.stores.sqlite_file import open_database
+from supervisor.durable.stores.sqlite_registry import open_database
 from tests.durable.making import AT, begin, cancellation, later, step, wait
 from tests.programs import ROOT
 
@@ -221,7 +221,7 @@ def test_a_table_that_is_there_and_not_recorded_is_refused_with_a_cure(path: Pat
 RACER = """
 import sys
 from supervisor.durable.stores.migrations import sqlite
-from supervisor.durable.stores.sqlite_file import open_database
+from supervisor.durable.stores.sqlite_registry import open_database
 print("ready", flush=True)
 sys.stdin.readline()
 database = open_database(sys.argv[1])

@@ -13,7 +13,7 @@ from supervisor.durable.instants import read_instant, written
 from supervisor.durable.queues.protocol import DeadLetter, Lease, later, lease_time, letter_id
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.migrations import sqlite as migrations
-from supervisor.durable.stores.sqlite_file import add_bell, drop_bell, open_database
+from supervisor.durable.stores.sqlite_registry import add_bell, drop_bell, open_database
 from supervisor.kernel.arguments import count_or_none, seconds
 from supervisor.kernel.cancellation import CancelToken
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock

@@ -24,7 +24,8 @@ from supervisor.durable.snapshot import RunStatus
 from supervisor.durable.stores.codec import Draft, Folds, check_run_id, decode_event, draft
 from supervisor.durable.stores.migrations import sqlite as migrations
 from supervisor.durable.stores.protocol import DUE_LIMIT, Failure
-from supervisor.durable.stores.sqlite_file import Synchronous, open_database
+from supervisor.durable.stores.sqlite_file import Synchronous
+from supervisor.durable.stores.sqlite_registry import open_database
 from supervisor.kernel.arguments import count, count_or_none, instant
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock
 
