@@ -663,7 +663,7 @@ def test_ids_that_are_asked_for_and_not_there_are_not_remembered(opened: Open) -
     for i in range(100):
         with pytest.raises(RunNotFound):
             store.read(f"nobody-{i}")
-    assert len(store._files._runs) == 0
+    assert store._files._catalog.entries() == set()
 
 
 def test_stores_on_one_directory_share_it_whatever_it_is_called(directory: Path) -> None:

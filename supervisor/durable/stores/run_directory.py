@@ -1,7 +1,8 @@
-"""RunFiles: what one process knows of a directory of run files, and how it writes to them.
+"""RunFiles: how one process reads and writes a directory of run files, and when it looks again.
 
-What is known of a file is used only while the file is as it was: each call looks at its size and times first.
-The writing process trusts its own listing of the directory as long as the directory is as it was.
+What is known stands in the catalog. It is used only while the file is as it was: each call looks at its size
+and times first. The writing process trusts its own listing of the directory as long as the directory is as
+it was.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supervisor.durable.errors import CorruptHistory, InvalidRunId, InvalidTransition, StoreError
+from supervisor.durable.errors import CorruptHistory, InvalidRunId, StoreError
 from supervisor.durable.history import Envelope
-from supervisor.durable.projection import Projection, Wakeup
+from supervisor.durable.projection import Wakeup
 from supervisor.durable.snapshot import RunStatus
-from supervisor.durable.stores.codec import Draft, Folds, check_run_id
+from supervisor.durable.stores.codec import Draft, check_run_id
 from supervisor.durable.stores.disk import fsync_directory, storage
 from supervisor.durable.stores.failure_file import FailureFile
-from supervisor.durable.stores.index import WakeupIndex
 from supervisor.durable.stores.protocol import Failure
+from supervisor.durable.stores.run_catalog import RunCatalog
 from supervisor.durable.stores.run_file import RunFile, Signature
 from supervisor.durable.stores.writer_lock import WriterLock
 from supervisor.kernel.clock import SYSTEM_CLOCK, Clock, Lock
@@ -50,10 +51,7 @@ class RunFiles:
         self._lock = SYSTEM_CLOCK.lock()  # guards every field below
         self._writer = WriterLock(Path(key))
         self._epoch = 0  # what was known before the right to write was taken is looked at again
-        self._runs: dict[str, RunFile] = {}
-        self._ordinal = 0
-        self._folds = Folds(self._rows)
-        self._index = WakeupIndex()
+        self._catalog = RunCatalog()
         self._listed: int | None = None  # time of the directory when all its files were known
         self._failures = FailureFile(Path(key))
         self._queue: MemoryWorkQueue | None = None
@@ -70,13 +68,13 @@ class RunFiles:
             try:
                 self._refresh(run, fd)
                 with self._lock:
-                    projection = self._folds.extend(entry, run.sequence, run.event_id or None)
+                    projection = self._catalog.extended(run, entry)
                 if fd is None:
                     fd = run.made()
                 self._write(run, fd, entry, fsync)
                 signature = self._signature(fd)
                 with self._lock:
-                    self._note(run, projection)
+                    self._catalog.note(run, projection)
                     if (
                         before is not None and before == self._listed
                     ):  # nothing else has changed in the directory
@@ -150,58 +148,17 @@ class RunFiles:
             raise
         with self._lock:
             if run.sequence == 0:
-                self._unnote(run, exists=False)
+                self._catalog.unnote(run, exists=False)
             elif found:
-                self._fold(run, found)
+                self._catalog.fold(run, found)
         run.signature = signature
         return found
-
-    def _fold(self, run: RunFile, envelopes: list[Envelope]) -> None:
-        # holds the stripe and _lock
-        run.fresh = envelopes
-        try:
-            self._note(run, self._folds.at(run.run_id, run.sequence, run.event_id))
-        except (InvalidTransition, CorruptHistory):  # readable, but no history: told to who appends
-            self._unnote(run, exists=True)
-        finally:
-            run.fresh = []
-
-    def _rows(self, run_id: str, after: int) -> list[Envelope]:
-        # holds the stripe and _lock
-        run = self._runs[run_id]
-        if run.fresh and run.fresh[0].sequence <= after + 1:
-            return run.fresh[after + 1 - run.fresh[0].sequence :]
-        fd = run.opened()
-        if fd is None:
-            return []
-        try:
-            return run.read_known(fd, after)
-        finally:
-            os.close(fd)
 
     def _forget(self, run: RunFile, exists: bool) -> None:
         # holds the stripe
         run.forget()
         with self._lock:
-            self._unnote(run, exists)
-
-    def _note(self, run: RunFile, projection: Projection) -> None:
-        # holds the stripe and _lock
-        run.exists = True
-        run.status, run.workflow = projection.status, projection.workflow
-        if projection.created_at is not None and (
-            run.created is None or run.created[0] != projection.created_at
-        ):
-            self._ordinal += 1
-            run.created = (projection.created_at, self._ordinal)
-        self._index.put(run.run_id, projection.wakeups())
-        self._folds.keep(projection)
-
-    def _unnote(self, run: RunFile, exists: bool) -> None:
-        # holds the stripe and _lock
-        run.exists, run.status = exists, None
-        self._index.put(run.run_id, [])
-        self._folds.forget(run.run_id)
+            self._catalog.unnote(run, exists)
 
     def _run(self, run_id: str, *, writes: bool = False) -> RunFile:
         # holds the stripe
@@ -209,16 +166,12 @@ class RunFiles:
             self._check_open()
             if writes:
                 self._take_the_right()
-            run = self._runs.get(run_id)
-            if run is None:
-                run = self._runs[run_id] = RunFile(run_id, os.path.join(self.key, run_id + _SUFFIX))
-            return run
+            return self._catalog.entry(run_id, os.path.join(self.key, run_id + _SUFFIX))
 
     def _drop(self, run: RunFile) -> None:
         # holds the stripe
         with self._lock:
-            if not run.exists:
-                self._runs.pop(run.run_id, None)
+            self._catalog.drop(run)
 
     def _take_the_right(self) -> None:
         # holds _lock
@@ -240,19 +193,19 @@ class RunFiles:
         """Return the ids of all runs, sorted."""
         self._look()
         with self._lock:
-            return sorted(run.run_id for run in self._runs.values() if run.exists)
+            return self._catalog.run_ids()
 
     def due(self, now: datetime, limit: int) -> list[Wakeup]:
         """Return what is due, in order."""
         self._look()
         with self._lock:
-            return self._index.due(now, limit)
+            return self._catalog.due(now, limit)
 
     def next(self, after: datetime | None) -> datetime | None:
         """Return the next instant at which something is due."""
         self._look()
         with self._lock:
-            return self._index.next(after)
+            return self._catalog.next(after)
 
     def find(
         self, statuses: Collection[RunStatus] | None, workflow: str | None, newest_first: bool
@@ -260,15 +213,7 @@ class RunFiles:
         """Return ids of runs, sorted as asked; those that can't be read belong to every answer, and come first."""
         self._look()
         with self._lock:
-            damaged = [run.run_id for run in self._runs.values() if run.exists and run.status is None]
-            found = [
-                (run.created, run.run_id)
-                for run in self._runs.values()
-                if run.status is not None
-                and run.created is not None
-                and (statuses is None or run.status in statuses)
-                and workflow in (None, run.workflow)
-            ]
+            damaged, found = self._catalog.find(statuses, workflow)
         if newest_first:
             return sorted(damaged) + [run_id for _, run_id in sorted(found, reverse=True)]
         return sorted(damaged + [run_id for _, run_id in found])
@@ -284,8 +229,8 @@ class RunFiles:
                     return
                 # What this process alone writes, it knows; files that came from elsewhere it does not.
                 trusted = writes and listed is not None
-                known = {run.run_id for run in self._runs.values() if trusted and run.signature is not None}
-                seen = set(self._runs)
+                known = self._catalog.read_whole() if trusted else set[str]()
+                seen = self._catalog.entries()
             there = set(self._names())
             for run_id in sorted(there - known) + sorted(seen - there):
                 self._look_at(run_id)
