@@ -508,7 +508,7 @@ def test_nothing_is_kept_of_names_whose_waits_are_over() -> None:
             signal(f"g{n}", f"name-{n}"),
             SignalWaitCompleted(f"w{n}", f"g{n}"),
         )
-    assert (made._waiting_for, made._buffered, made._matched, made._waiting) == ({}, {}, {}, {})
+    assert (made.waiting_for, made.buffered, made.matched, made.waiting) == ({}, {}, {}, {})
 
 
 # -- suspended

@@ -368,12 +368,12 @@ def test_a_fold_costs_the_same_at_the_end_of_a_long_history() -> None:
     for envelope in envelopes(history):
         made.fold(envelope)
         kept = (
-            made._startable,
-            made._delayed,
-            made._waiting,
-            made._waiting_for,
-            made._buffered,
-            made._matched,
+            made.startable,
+            made.delayed,
+            made.waiting,
+            made.waiting_for,
+            made.buffered,
+            made.matched,
         )
         assert sum(map(len, kept)) <= 4
     assert (len(made.steps), len(made.waits), len(made.signals)) == (200, 400, 200)
