@@ -11,7 +11,7 @@ from textwrap import wrap
 
 from supervisor.cli.bars import bars_of
 from supervisor.cli.demo_run import DEADLY, RUN
-from supervisor.cli.run_screens import WIDTH
+from supervisor.cli.run_screen import WIDTH
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.timeline import timeline
 from supervisor.cli.words import Line, Tone

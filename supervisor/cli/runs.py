@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
+from supervisor.cli.history_table import history_lines
 from supervisor.cli.main import NO_READER, TASK_FAILED, WRONG_USE
-from supervisor.cli.run_screens import history_lines, run_lines, run_table
+from supervisor.cli.run_screen import run_lines
+from supervisor.cli.run_table import run_table
 from supervisor.cli.store import NOT_ALLOWED, RefusedError, address, answered, opened
 from supervisor.cli.terminal import Terminal
 from supervisor.cli.times import absolute, relative

@@ -6,7 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from supervisor.cli.run_screens import history_lines, run_lines, run_table
+from supervisor.cli.history_table import history_lines
+from supervisor.cli.run_screen import run_lines
+from supervisor.cli.run_table import run_table
 from supervisor.cli.words import ASCII, Line, Tone, breadth
 from supervisor.durable.history import (
     Envelope,
