@@ -57,9 +57,13 @@ class DriveHost(Protocol):
     clock: Clock
     runtime: FlowRuntime
     seats: Seats
-    timers: Deadlines
     workers: Workers
     max_replays: int
+
+    @property
+    def timers(self) -> Deadlines:
+        """Where the deadlines of steps lie."""
+        ...
 
     def load(self, run_id: str) -> Projection:
         """Return the history as it is stored."""

@@ -97,7 +97,6 @@ class FlowEngine(Control):
         )
         self.max_replays: int = count(max_replays, "max_replays", 1)
         self.runtime: FlowRuntime = runtime
-        self.timers: Deadlines = own_timer(self.clock)
         self.workers: Workers = Workers(self.clock, "durable:step", None)
         self.scheduled: Bell = Bell(self.clock)  # rings when something is due before the alarm
         self.alarm: datetime | None = None  # until then the scheduler sleeps; None: it is looking
@@ -116,6 +115,11 @@ class FlowEngine(Control):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    @property
+    def timers(self) -> Deadlines:
+        """Where the deadlines of steps lie; another heap in a forked child."""
+        return own_timer(self.clock)
 
     @property
     def queue(self) -> WorkQueue:

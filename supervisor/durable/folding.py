@@ -290,7 +290,8 @@ def _running_step(run: Projection, step_id: str, attempt: int | None, what: str)
         raise _refusal(
             run,
             what,
-            f"step {step_id!r} is {step.status}, attempt {step.attempt}, not running attempt {attempt}",
+            f"step {step_id!r} is {step.status}, attempt {step.attempt}, not running"
+            + (f" attempt {attempt}" if attempt is not None else ""),
         )
     return step
 

@@ -67,6 +67,11 @@ class Held:
             lease, self._lease = self._lease, None
             return lease
 
+    def take_back(self, lease: Lease) -> None:
+        """The last call about the lease has failed: it is held as before."""
+        with self._lock:
+            self._lease = lease
+
 
 class Heart:
     """One thread that beats for all leases of a worker; it lives while the `with` block of somebody is open."""
@@ -114,6 +119,12 @@ class Heart:
         with self._lock:
             self._held.discard(held)
         return held.give_up()
+
+    def take_back(self, held: Held, lease: Lease) -> None:
+        """Beat on for a lease that was dropped, as the last call about it has failed."""
+        held.take_back(lease)
+        with self._lock:
+            self._held.add(held)
 
     def runs(self) -> list[str]:
         """Return the runs whose leases are held."""

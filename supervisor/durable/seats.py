@@ -6,6 +6,7 @@ from supervisor.durable.errors import StoreError
 from supervisor.kernel.cancellation import CancelReason, CancelToken
 from supervisor.kernel.clock import Clock, current_ident
 from supervisor.kernel.errors import ReentrantCall
+from supervisor.kernel.forks import forgets_after_fork
 
 __all__ = ["Seat", "Seats"]
 
@@ -27,10 +28,16 @@ class Seats:
     """The seats that are taken. Guarded by one lock; only `enter` waits."""
 
     def __init__(self, clock: Clock) -> None:
-        self._lock = clock.lock()  # guards the fields below, and those of each seat
-        self._left = clock.condition(self._lock)
-        self._taken: dict[str, Seat] = {}
+        self._clock = clock
         self._closed = False
+        self.forget()
+        forgets_after_fork(self)
+
+    def forget(self) -> None:
+        """Nobody has a seat. For the child of a fork, where no thread of the parent drives."""
+        self._lock = self._clock.lock()  # guards the fields below, _closed, and those of each seat
+        self._left = self._clock.condition(self._lock)
+        self._taken: dict[str, Seat] = {}
 
     def __len__(self) -> int:
         return len(self._taken)

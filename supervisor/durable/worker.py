@@ -156,7 +156,7 @@ class FlowWorker:
         try:
             self._drive(held, lease, stop)
         except BaseException as error:
-            self._failed(held, lease, error)
+            self._failed(held, lease, error, stop)
             if not isinstance(error, Exception) and (stop is None or in_main_thread()):
                 raise
         finally:
@@ -211,21 +211,36 @@ class FlowWorker:
             settle(lease)
         except LeaseLost:  # it was driven all the same, and who has it now will see that
             return
+        except BaseException:
+            self._heart.take_back(held, lease)
+            raise
 
-    def _failed(self, held: Held, lease: Lease, error: BaseException) -> None:
-        """A delivery failed: again later, or never."""
+    def _failed(self, held: Held, lease: Lease, error: BaseException, stop: Stop | None) -> None:
+        """A delivery failed: again later, or never.
+
+        If the queue does not even take that, it is asked again with backoff until the lease would have ended, as
+        long as nobody waits for this thread to stop.
+        """
         failures, text = lease.failures + 1, error_text(error)
         if isinstance(error, StoreError):
             self._engine.tell(StoreFailed, f"driving run {lease.run_id!r}", text, redelivery_delay(failures))
         library_logger().warning("delivery %d of run %r failed: %s", failures, lease.run_id, text)
-        try:
-            if failures < MAX_DELIVERIES:
-                delay = redelivery_delay(failures)
-                self._settle(held, lambda mine: self._queue.release(mine, delay, failed=True))
+        delay, end, tries = redelivery_delay(failures), self._clock.monotonic() + self.lease_seconds, 0
+        while True:
+            try:
+                if failures < MAX_DELIVERIES:
+                    self._settle(held, lambda mine: self._queue.release(mine, delay, failed=True))
+                    return
+                self._settle(held, lambda mine: self._queue.dead_letter(mine, text))
+                self._engine.mark(lease.run_id, f"given up after {failures} deliveries: {text}")
                 return
-            self._settle(held, lambda mine: self._queue.dead_letter(mine, text))
-            self._engine.mark(lease.run_id, f"given up after {failures} deliveries: {text}")
-        except StoreError as broken:  # the lease ends, and the task is delivered again
-            library_logger().warning(
-                "run %r could not be given back, its lease will expire: %s", lease.run_id, error_text(broken)
-            )
+            except StoreError as broken:
+                tries += 1
+                pause = STORE_BACKOFF.delay(tries, 0.0)
+                if stop is None or stop.now or self._clock.monotonic() + pause >= end:
+                    library_logger().warning(
+                        "run %r could not be given back, its lease will expire: %s",
+                        lease.run_id, error_text(broken),
+                    )  # fmt: skip
+                    return
+            self._queue.wait(self._queue.ticket(), stop.at_most(pause), stop.token)

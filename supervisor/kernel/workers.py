@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from supervisor.kernel.clock import Clock, Latch
 from supervisor.kernel.errors import CapacityExceeded
+from supervisor.kernel.forks import forgets_after_fork
 from supervisor.kernel.log import library_logger
 from supervisor.kernel.text import error_text, traceback_text
 
@@ -29,14 +30,19 @@ class Workers:
         self._clock = clock
         self._name = name
         self._limit = limit
-        self._lock = clock.lock()  # guards the fields below
+        self.forget()
+        forgets_after_fork(self)
+
+    def forget(self) -> None:
+        """Be without threads and jobs, as in the beginning. For the child of a fork, where there are none."""
+        self._lock = self._clock.lock()  # guards the fields below
         self._idle: list[Latch] = []  # the last one to go idle is the first to work again
         self._line: deque[Job] = deque()
         self._coming = False  # a thread was woken or started and has not looked at the line yet
         self._threads = 0
         self._number = 0
         self._closing = False
-        self._gone = clock.condition(self._lock)  # _threads == 0
+        self._gone = self._clock.condition(self._lock)  # _threads == 0
 
     def submit(self, job: Job) -> None:
         """Run `job` as soon as a thread is free; never blocks. What it raises is logged.

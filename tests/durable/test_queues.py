@@ -368,6 +368,20 @@ def test_what_is_no_int_is_no_dead_letter(queue: Queue, id: Any) -> None:
     assert len(queue.dead_letters()) == 1
 
 
+def test_what_is_no_lease_and_no_reason_is_refused(queue: Queue) -> None:
+    queue.enqueue("a")
+    lease = queue.lease(LONG)
+    for call in (queue.ack, queue.heartbeat, queue.release, lambda it: queue.dead_letter(it, "why")):
+        for value in (None, 3, "a"):
+            with pytest.raises(TypeError, match="lease must be a Lease, as lease"):
+                call(value)  # type: ignore[operator]
+    for reason in (None, 5):
+        with pytest.raises(TypeError, match="reason must be a str, got"):
+            queue.dead_letter(lease, reason)
+    queue.ack(lease)  # nothing has changed
+    assert queue.dead_letters() == []
+
+
 @pytest.mark.parametrize("id", [0, -1, 2**63 - 1, -(2**63), 2**63, -(2**64), 10**30])
 def test_no_letter_has_an_id_that_was_never_given(queue: Queue, id: int) -> None:
     assert queue.redrive(id) is False

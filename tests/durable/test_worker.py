@@ -194,16 +194,15 @@ def test_a_dead_letter_whose_mark_can_not_be_written_is_one_all_the_same(world: 
     assert world.ended == [("r1", 60.0)]
 
 
-def test_a_queue_that_can_not_take_a_task_back_delivers_it_when_the_lease_has_ended(world: World) -> None:
+def test_a_queue_that_can_not_take_a_task_back_is_asked_again(world: World) -> None:
     world.engine.submit("one", "quick", run_id="r1")
     world.failing |= {"append", "release"}
     world.serve(world.worker(lease_seconds=20.0))
     world.clock.settle()
     world.failing.clear()
     world.clock.advance(19.9)
-    assert world.begun == []
-    world.clock.advance(0.1)
-    assert world.ended == [("r1", 20.0)]
+    assert world.times("release") == [0.0, 0.1]
+    assert world.ended == [("r1", 0.2)]
 
 
 def test_an_ack_that_fails_delivers_the_task_again_and_runs_nothing_twice(world: World) -> None:
@@ -541,6 +540,57 @@ def test_a_scheduler_and_a_worker_carry_a_run_through_waits_and_retries(world: W
     assert world.engine.snapshot("r2").updated_at == world.at(90)
     with pytest.raises(RunTerminal):
         world.engine.cancel("r1")
+
+
+# -- the queue fails at the end of a delivery
+
+
+def test_a_failed_ack_is_a_failed_delivery_that_is_soon_repeated(world: World) -> None:
+    world.engine.submit("one", "quick", run_id="r1")
+    world.failing.add("ack")
+    world.serve(world.worker(lease_seconds=30.0, poll=1000.0))
+    world.clock.advance(0.05)
+    world.failing.clear()
+    world.clock.advance(1)
+    assert (world.times("ack"), world.times("release")) == ([0.0, 0.1], [0.0])
+    assert world.queue.seconds_to_next() is None
+    assert world.begun == [("r1", 0.0)]
+
+
+def test_a_task_whose_ack_always_fails_is_a_dead_letter_after_five_deliveries(world: World) -> None:
+    world.engine.submit("one", "quick", run_id="r1")
+    world.failing.add("ack")
+    world.serve(world.worker(lease_seconds=30.0, poll=1000.0))
+    world.clock.advance(20)
+    assert world.times("ack") == pytest.approx([0.0, 0.1, 0.3, 0.7, 1.5])
+    (letter,) = world.queue.dead_letters()
+    assert (letter.run_id, letter.reason) == ("r1", "StoreError: ack fails")
+    (mark,) = world.engine.failures()
+    assert mark.reason == "given up after 5 deliveries: StoreError: ack fails"
+
+
+def test_a_run_that_can_not_be_given_back_is_given_back_when_the_queue_answers_again(world: World) -> None:
+    world.engine.submit("one", "quick", run_id="r1")
+    world.failing.update({"ack", "release"})
+    world.serve(world.worker(lease_seconds=30.0, poll=1000.0))
+    world.clock.advance(1)
+    assert world.times("release") == pytest.approx([0.0, 0.1, 0.3, 0.7])
+    world.failing.clear()
+    world.clock.advance(1)
+    assert world.times("release")[4:] == pytest.approx([1.5])
+    assert world.times("ack")[1:] == pytest.approx([1.6])
+    assert world.queue.seconds_to_next() is None
+
+
+def test_a_run_that_can_not_be_given_back_keeps_nobody_from_stopping(world: World) -> None:
+    world.engine.submit("one", "quick", run_id="r1")
+    world.failing.update({"ack", "release"})
+    stop = world.serve(world.worker(lease_seconds=30.0, poll=1000.0))
+    world.clock.advance(0.5)
+    stop.cancel()
+    world.clock.settle()
+    assert world.times("release") == pytest.approx([0.0, 0.1, 0.3, 0.5])
+    assert world.queue.leased("r1")
 
 
 # -- settings

@@ -8,7 +8,15 @@ from itertools import count
 
 from supervisor.durable.bell import Bell
 from supervisor.durable.errors import LeaseLost, QueueFull, StoreError
-from supervisor.durable.queues.protocol import DeadLetter, Lease, later, lease_time, letter_id
+from supervisor.durable.queues.protocol import (
+    DeadLetter,
+    Lease,
+    checked_lease,
+    checked_reason,
+    later,
+    lease_time,
+    letter_id,
+)
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.kernel.arguments import count_or_none, seconds
 from supervisor.kernel.cancellation import CancelToken
@@ -134,10 +142,10 @@ class MemoryWorkQueue:
 
     def dead_letter(self, lease: Lease, reason: str) -> None:
         """See `WorkQueue.dead_letter`. What was queued while the task was leased is queued now."""
-        now = self._clock.now()
+        why, now = checked_reason(reason), self._clock.now()
         with self._lock:
             task = self._held(lease)
-            self._dead[task.id] = DeadLetter(task.id, task.run_id, reason, now)
+            self._dead[task.id] = DeadLetter(task.id, task.run_id, why, now)
             again = self._remove(task)
         if again:
             self._bell.ring()
@@ -217,7 +225,7 @@ class MemoryWorkQueue:
 
     def _held(self, lease: Lease) -> _Task:
         self._check_open()
-        task = self._leased.get(lease.id)
+        task = self._leased.get(checked_lease(lease).id)
         if task is None or task.lease is None or task.lease.token != lease.token:
             raise LeaseLost(
                 f"the lease of run {lease.run_id!r} (task {lease.id}) is not valid any more; drop what was done "

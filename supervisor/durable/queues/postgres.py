@@ -13,7 +13,14 @@ from supervisor.durable.bell import Bell
 from supervisor.durable.errors import LeaseLost, QueueFull, StoreError
 from supervisor.durable.postgres import PostgresDatabase, Session, Work, as_it_was, held
 from supervisor.durable.queues.listener import CHANNEL, Listener
-from supervisor.durable.queues.protocol import DeadLetter, Lease, lease_time, letter_id
+from supervisor.durable.queues.protocol import (
+    DeadLetter,
+    Lease,
+    checked_lease,
+    checked_reason,
+    lease_time,
+    letter_id,
+)
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.migrations import postgres as migrations
 from supervisor.kernel.arguments import count_or_none
@@ -176,7 +183,7 @@ class PostgresWorkQueue:
 
     def heartbeat(self, lease: Lease) -> Lease:
         """See `WorkQueue.heartbeat`."""
-        values = {"id": lease.id, "token": lease.token, "fresh": uuid4().hex}
+        values = {"id": checked_lease(lease).id, "token": lease.token, "fresh": uuid4().hex}
         rows = self._rows("extend a lease", _HEARTBEAT, values)
         if not rows:
             raise _lost(lease)
@@ -202,7 +209,7 @@ class PostgresWorkQueue:
 
     def dead_letter(self, lease: Lease, reason: str) -> None:
         """See `WorkQueue.dead_letter`. What was queued while the task was leased is queued now."""
-        if self._end("put a task aside", _BURY, lease, reason=held(reason)):
+        if self._end("put a task aside", _BURY, lease, reason=held(checked_reason(reason))):
             self._bell.ring()
 
     def dead_letters(self) -> list[DeadLetter]:
@@ -256,7 +263,7 @@ class PostgresWorkQueue:
 
     def _end(self, what: str, query: str, lease: Lease, **more: Any) -> bool:
         """Run a statement that gives a lease up; return what it says in its first column."""
-        values = self._told(id=lease.id, token=lease.token, **more)
+        values = self._told(id=checked_lease(lease).id, token=lease.token, **more)
 
         def end(session: Session, again: bool) -> bool:
             rows = session.execute(query.encode(), values).fetchall()

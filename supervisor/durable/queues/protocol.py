@@ -16,7 +16,9 @@ __all__ = [
     "DeadLetter",
     "Lease",
     "WorkQueue",
+    "checked_lease",
     "checked_queue",
+    "checked_reason",
     "later",
     "lease_time",
     "letter_id",
@@ -37,6 +39,20 @@ def checked_queue(queue: object) -> WorkQueue:
 def redelivery_delay(failures: int) -> float:
     """Return the seconds to wait after so many failed deliveries in a row (>= 1)."""
     return _FIRST_DELAY * 2.0 ** (min(failures, MAX_DELIVERIES) - 1)
+
+
+def checked_lease(lease: object) -> Lease:
+    """Return the lease. Raises TypeError for what is none."""
+    if not isinstance(lease, Lease):
+        raise TypeError(f"lease must be a Lease, as lease() and heartbeat() return it, got {shown(lease)}")
+    return lease
+
+
+def checked_reason(reason: object) -> str:
+    """Return why a task is put aside. Raises TypeError for what is no text."""
+    if not isinstance(reason, str):
+        raise TypeError(f"reason must be a str, got {shown(reason)}")
+    return reason
 
 
 def lease_time(seconds: object) -> float:

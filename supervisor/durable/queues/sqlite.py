@@ -10,7 +10,15 @@ from uuid import uuid4
 from supervisor.durable.bell import Bell
 from supervisor.durable.errors import CorruptHistory, LeaseLost, QueueFull, StoreError
 from supervisor.durable.instants import read_instant, written
-from supervisor.durable.queues.protocol import DeadLetter, Lease, later, lease_time, letter_id
+from supervisor.durable.queues.protocol import (
+    DeadLetter,
+    Lease,
+    checked_lease,
+    checked_reason,
+    later,
+    lease_time,
+    letter_id,
+)
 from supervisor.durable.stores.codec import check_run_id
 from supervisor.durable.stores.migrations import sqlite as migrations
 from supervisor.durable.stores.sqlite_registry import add_bell, drop_bell, open_database
@@ -172,7 +180,7 @@ class SqliteWorkQueue:
     def dead_letter(self, lease: Lease, reason: str) -> None:
         """See `WorkQueue.dead_letter`. What was queued while the task was leased is queued now."""
         self._check_open()
-        text = reason.encode("utf-8", "backslashreplace").decode()
+        text = checked_reason(reason).encode("utf-8", "backslashreplace").decode()
         at = written(self._clock.now())
 
         def work(writer: sqlite3.Connection) -> bool:
@@ -255,7 +263,9 @@ class SqliteWorkQueue:
 
 
 def _held(writer: sqlite3.Connection, lease: Lease) -> tuple[str, float, int, int]:
-    found: tuple[str, float, int, int] | None = writer.execute(_HELD, (lease.id, lease.token)).fetchone()
+    found: tuple[str, float, int, int] | None = writer.execute(
+        _HELD, (checked_lease(lease).id, lease.token)
+    ).fetchone()
     if found is None:
         raise LeaseLost(
             f"the lease of run {lease.run_id!r} (task {lease.id}) is not valid any more; drop what was done under it"

@@ -186,7 +186,8 @@ class PostgresEventStore:
         """See `FlowEventStore.read`."""
         count(after, "after", 0)
         count_or_none(limit, "limit", 1)
-        if "\0" in run_id:  # it can't be asked for
+        asked: object = run_id
+        if not isinstance(asked, str) or "\0" in asked:  # it can't be asked for
             raise RunNotFound(run_id)
         found = self._events(run_id, after, limit)
         if not found and (after == 0 or not self._events(run_id, 0, 1)):
