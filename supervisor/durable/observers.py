@@ -12,6 +12,7 @@ from supervisor.kernel.arguments import callable_name
 from supervisor.kernel.bus import EventBus
 from supervisor.kernel.clock import Clock, Lock
 from supervisor.kernel.event import Event
+from supervisor.kernel.forks import forgets_after_fork
 from supervisor.kernel.inbox import Inbox
 from supervisor.kernel.text import shown
 
@@ -32,12 +33,19 @@ class Observers:
         for each in found:
             if not callable(each):
                 raise TypeError(f"a subscriber must be callable, got {shown(each)}")
-        # What is stored of one run in some order is published in that order; a run always has the same lock.
-        self._orders = [clock.lock() for _ in range(_ORDERS)]
         self._clock = clock
-        self._bus: EventBus | None = None  # set once
+        self._subscribers: list[Callable[[Any], object]] = []
+        self.forget()
+        forgets_after_fork(self)
         for each in found:
             self.subscribe(each)
+
+    def forget(self) -> None:
+        """Be without a delivery thread. In the child of a fork another one is started for the first event."""
+        # What is stored of one run in some order is published in that order; a run always has the same lock.
+        self._orders = [self._clock.lock() for _ in range(_ORDERS)]
+        self._lock = self._clock.lock()  # guards _bus, which may be read without
+        self._bus: EventBus | None = None
 
     def subscribe(self, subscriber: Callable[[Any], object]) -> None:
         """Have one more get what is published from now on. For one thread at a time."""
@@ -46,18 +54,36 @@ class Observers:
         attached = getattr(subscriber, "attached", None)
         if callable(attached):
             attached(self._clock)
-        bus = self._bus or EventBus(
-            self._clock, Inbox(self._clock), name="durable", capacity=_CAPACITY, subscriber_capacity=_CAPACITY
-        )
-        bus.subscribe(subscriber, kinds=None, name=callable_name(subscriber), capacity=None)
+        self._subscribers.append(subscriber)
         if self._bus is None:
-            bus.start()
-            self._bus = bus
+            self._open()
+        else:
+            self._attach(self._bus, subscriber)
+
+    @staticmethod
+    def _attach(bus: EventBus, subscriber: Callable[[Any], object]) -> None:
+        bus.subscribe(subscriber, kinds=None, name=callable_name(subscriber), capacity=None)
+
+    def _open(self) -> EventBus:
+        with self._lock:
+            if self._bus is None:
+                bus = EventBus(
+                    self._clock,
+                    Inbox(self._clock),
+                    name="durable",
+                    capacity=_CAPACITY,
+                    subscriber_capacity=_CAPACITY,
+                )
+                for each in self._subscribers:
+                    self._attach(bus, each)
+                bus.start()
+                self._bus = bus
+            return self._bus
 
     @property
     def active(self) -> bool:
         """Somebody subscribes."""
-        return self._bus is not None
+        return bool(self._subscribers)
 
     def order(self, run_id: str) -> Lock:
         """Return the lock to hold from an append to its publication."""
@@ -65,18 +91,20 @@ class Observers:
 
     def publish(self, envelopes: list[Envelope]) -> None:
         """Hand on what was appended, as copies."""
-        if self._bus is None:
+        if not self._subscribers:
             return
+        bus = self._bus or self._open()
         for each in envelopes:
             event = FORMS.read(normal(each.event.to_dict(), "event"))
-            self._bus.publish_value(replace(each, event=event))
-        self._bus.pump()
+            bus.publish_value(replace(each, event=event))
+        bus.pump()
 
     def tell(self, cls: type[Event], *values: object) -> None:
         """Publish a diagnosis.  values: its fields after `seq` and `at`, in order."""
-        if self._bus is not None:
-            self._bus.publish(None, cls, *values)
-            self._bus.pump()
+        if self._subscribers:
+            bus = self._bus or self._open()
+            bus.publish(None, cls, *values)
+            bus.pump()
 
     def close(self) -> None:
         """Deliver what is queued, then end the delivery thread."""

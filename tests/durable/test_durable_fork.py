@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.programs import run_program
 
 PROGRAM = """
-import os, sys, threading
+import os, sys, threading, time
 from supervisor.durable import FlowEngine, FlowRuntime
 
 flows = FlowRuntime()
@@ -29,7 +29,8 @@ def both(ctx):
 def holds(ctx):
     return ctx.step("held", held)
 
-engine = FlowEngine(flows)
+told = []
+engine = FlowEngine(flows, subscribers=[lambda event: told.append((event.run_id, os.getpid()))])
 print("parent", engine.result(engine.start(both), timeout=10))
 driver = threading.Thread(target=engine.start, args=("holds",), kwargs={"run_id": "h"})
 driver.start()
@@ -42,7 +43,10 @@ if child == 0:
     with engine.serve(workers=1):
         print("served", engine.result(engine.submit(both), timeout=10))
     print("not driven by the thread of the parent:", engine.drive("h").status)
+    began = time.monotonic()
     engine.close()
+    print("closed at once:", time.monotonic() - began < 3)
+    print("told here of", len({run for run, pid in told if pid == os.getpid()}), "runs")
     sys.stdout.flush()
     os._exit(0)
 print("child ended with", os.waitpid(child, 0)[1])
@@ -61,6 +65,8 @@ def test_an_engine_works_on_in_a_forked_child_and_in_its_parent() -> None:
         "child [0, 1]",
         "served [0, 1]",
         "not driven by the thread of the parent: completed",
+        "closed at once: True",
+        "told here of 3 runs",
         "child ended with 0",
         "parent held",
     ]
